@@ -1,7 +1,7 @@
-//! Whether the one who is calling may: asked of a service, where the configuration names one.
+//! Authorization of callers by a service, if the configuration names one.
 //!
-//! Whoever does not say yes says no. An answer that is neither, or that does not come in time, lets nothing run and
-//! nothing out.
+//! Invariant: only a clear yes allows a request. Any other answer, or none before the timeout, denies it:
+//! nothing runs and nothing is shown.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -22,25 +22,25 @@ use semel_settings::{Authorization, Config};
 
 use crate::forward;
 
-/// The largest answer; nothing but its status is looked at.
+/// Largest answer in bytes. Only its status is read.
 const MAX_ANSWER: usize = 64 * 1024;
-/// How many callers and operations are remembered.
+/// Largest number of remembered pairs of caller and operation.
 const MAX_REMEMBERED: usize = 10_000;
 
-/// An answer on its way.
+/// Pending answer of the service.
 type Answering = Pin<Box<dyn Future<Output = Result<(), Denied>> + Send>>;
 
-/// Asks whether callers may.
+/// Asks the authorization service about callers.
 pub struct Authorizer {
     defaults: Option<Rule>,
     by_name: HashMap<OperationName, Option<Rule>>,
     allowed: Arc<Allowed>,
 }
 
-/// Those who were allowed, and when that was asked.
+/// Pairs of caller and operation that were allowed, with the time of the question.
 type Allowed = Cache<(Principal, OperationName), Instant>;
 
-/// Whom to ask about an operation.
+/// Service that is asked about an operation, with its timeout and its cache time.
 #[derive(Clone)]
 struct Rule {
     service: Arc<Pool>,
@@ -49,10 +49,10 @@ struct Rule {
 }
 
 impl Authorizer {
-    /// What the configuration says; `None` if nobody is ever to be asked.
+    /// Makes the authorizer that the configuration describes; `None` if no operation needs one.
     ///
     /// # Errors
-    /// If there is somebody who cannot be asked.
+    /// Fails if a configured service cannot be asked.
     pub fn new(config: &Config) -> anyhow::Result<Option<Authorizer>> {
         let mut services: HashMap<(Address, TlsSettings), Arc<Pool>> = HashMap::new();
         let mut rule = |settings: &Authorization| -> anyhow::Result<Option<Rule>> {
@@ -72,7 +72,7 @@ impl Authorizer {
         let mut by_name = HashMap::new();
         for operation in &config.operations {
             let rule = rule(&operation.authorization)?;
-            // A record that was made under a former name is one of this operation.
+            // Records under a former name belong to this operation.
             for name in operation.names() {
                 by_name.insert(name.clone(), rule.clone());
             }
@@ -82,7 +82,7 @@ impl Authorizer {
         Ok(asks.then_some(Authorizer { defaults, by_name, allowed }))
     }
 
-    /// Whether this caller may use this operation.
+    /// Checks that this caller may use this operation.
     pub fn authorize(&self, principal: &Principal, operation: &OperationName, parts: &Parts) -> Answering {
         let rule = self.by_name.get(operation).unwrap_or(&self.defaults);
         let Some(rule) = rule.clone() else { return Box::pin(std::future::ready(Ok(()))) };
@@ -108,7 +108,7 @@ impl Authorizer {
     }
 }
 
-/// Who wants to do what, and the caller's own credentials. Keys that we issued are nobody else's business.
+/// Returns the question: caller, operation and the caller's own credentials, without API keys of the gateway.
 fn question(
     service: &Pool,
     principal: &Principal,

@@ -1,5 +1,5 @@
-//! The rules that a request keeps to come in, whichever version of HTTP it came in. The listener asks them before anything
-//! else looks at the request.
+//! Entry rules for requests of every HTTP version. The listener applies them before any other code reads the
+//! request.
 
 pub mod cors;
 pub mod head;
@@ -23,27 +23,27 @@ use crate::forwarding::Forwarding;
 use crate::hosts::ServiceHosts;
 use crate::upgrade::Handshake;
 
-/// The body of a request that came in: its own, or none.
+/// Body of an admitted request: its own, or none.
 pub type EntryBody<B> = Either<Empty<Bytes>, B>;
 
-/// What is asked of every request.
+/// Rules for every request.
 pub struct EntryRules {
-    /// The names of the service.
+    /// Names of the service.
     pub hosts: Arc<ServiceHosts>,
-    /// The pages that may read the gateway's own answers.
+    /// Origins whose pages may read the gateway's own answers.
     pub cors: Cors,
-    /// Who the client of a request is.
+    /// Rules that determine the address of the client.
     pub forwarding: Arc<Forwarding>,
-    /// The routes with exemptions.
+    /// Routes with exemptions.
     pub passes: Passes,
-    /// The protocols that a connection may switch to.
+    /// Protocols that a connection may switch to.
     pub upgrade: Vec<UpgradeProtocol>,
-    /// How long a body may take to show that it is none.
+    /// Timeout for reading a body that must be empty.
     pub body_timeout: Duration,
 }
 
 impl EntryRules {
-    /// The request in its one form, if it keeps the rules.
+    /// Returns the request in its normal form, if it follows the rules.
     pub async fn admit<B>(&self, request: Request<B>) -> Result<Request<EntryBody<B>>, Problem>
     where
         B: http_body::Body<Data = Bytes> + Unpin,
@@ -65,8 +65,9 @@ impl EntryRules {
         Ok(request)
     }
 
-    /// The request without its body, which must be empty: an upstream that leaves a body unread may take it for the next
-    /// request. It is read to its end first, so that a body that breaks off is never passed on as none.
+    /// Returns the request without its body, which must be empty: an upstream that leaves a body unread may
+    /// take it for the next request. The body is read to its end first, so that an incomplete body is never
+    /// passed on as none.
     async fn without_body<B>(&self, request: Request<B>) -> Result<Request<EntryBody<B>>, Problem>
     where
         B: http_body::Body<Data = Bytes> + Unpin,
@@ -124,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    /// Frames as they come; then the end, or silence.
+    /// Frames in order, then the end of the body or silence.
     struct Frames(VecDeque<Option<Frame<Bytes>>>, bool);
 
     impl http_body::Body for Frames {

@@ -1,5 +1,6 @@
-//! Names of operations that have live records and that no rule has: those commands had no rule when they were claimed, or their
-//! rule was renamed or removed since. A retry under another name is another command, and would run again.
+//! Operation names that have live records but no rule: those commands had no rule when they were claimed, or
+//! their rule was renamed or removed since. A retry under another name is another command and would run
+//! again.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -8,15 +9,15 @@ use http::Method;
 use semel_core::{Census, Filter, OperationName, Store};
 use semel_settings::{Config, Identity, OperationConfig};
 
-/// The tenant and the caller of every record that was made with `source = "none"`.
+/// Tenant and caller of every record that was made with `source = "none"`.
 const LOCAL: &str = "local";
 
-/// A name with live records that no rule has.
+/// Name with live records that no rule has.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FormerName {
-    /// The name in the store.
+    /// Name in the store.
     pub name: String,
-    /// The operation that its requests match now.
+    /// Operation that requests of this name match now.
     pub successor: Option<OperationName>,
 }
 
@@ -29,7 +30,7 @@ pub fn former_names(operations: &[OperationConfig], census: &[Census]) -> Vec<Fo
     let former = |name: &str| {
         let unmatched = name.split_once(' ').filter(|(_, path)| path.starts_with('/'));
         let successor = unmatched.and_then(|(method, path)| matched(&routes, method, path));
-        // A command without a rule goes on under its method and path.
+        // A command without a rule keeps its method and path as its name.
         let is_lost = successor.is_some() || unmatched.is_none();
         is_lost.then(|| FormerName { name: name.to_owned(), successor: successor.cloned() })
     };
@@ -41,7 +42,7 @@ type Routes<'a> = HashMap<&'a Method, matchit::Router<&'a OperationName>>;
 fn routes(operations: &[OperationConfig]) -> Routes<'_> {
     let mut routes = Routes::new();
     for operation in operations {
-        // The settings were checked: no two routes are one.
+        // The checked settings have no duplicate routes.
         let _ = routes
             .entry(&operation.route.method)
             .or_default()
@@ -50,19 +51,19 @@ fn routes(operations: &[OperationConfig]) -> Routes<'_> {
     routes
 }
 
-/// Returns the operation that a request matches whose name, without a rule, is this method and path.
+/// Returns the operation that now matches requests whose name without a rule is this method and path.
 fn matched<'a>(routes: &Routes<'a>, method: &str, path: &str) -> Option<&'a OperationName> {
     let method = Method::from_bytes(method.as_bytes()).ok()?;
-    // Any identifier stands for all of them.
+    // One identifier stands for all of them.
     let path = path.replace("{id}", "1");
     routes.get(&method)?.at(&path).ok().map(|found| *found.value)
 }
 
-/// Returns the operations with the names that their commands had before they had a rule, while records under those names live.
-/// Warns of names that belong to no operation.
+/// Returns the operations with the names that their commands had before they had a rule, while records under
+/// those names live. Warns of names that belong to no operation.
 pub async fn adopt(config: &Config, store: &dyn Store) -> Vec<OperationConfig> {
     let census = store.census().await.unwrap_or_else(|error| {
-        // A record that cannot be read keeps no gateway from its work.
+        // Unreadable records do not stop the gateway.
         tracing::warn!(%error, "the names of live records cannot be read: keys from before a rule may look new");
         Vec::new()
     });
@@ -84,7 +85,7 @@ pub async fn adopt(config: &Config, store: &dyn Store) -> Vec<OperationConfig> {
     operations
 }
 
-/// Says what becomes of the keys under a name that no operation takes over.
+/// Describes what happens to the keys under a name that no operation takes over.
 pub fn lost(name: &str) -> String {
     format!(
         "the store holds records of the operation {name:?}, which no rule names any more: a retry of one of their keys runs \
@@ -92,7 +93,8 @@ pub fn lost(name: &str) -> String {
     )
 }
 
-/// Warns of records that were made while every caller was `local`, where callers have names now. Reads many records if none is.
+/// Warns of records that were made while every caller was `local`, if callers have names now. Reads many
+/// records if there is none.
 pub async fn without_identity(config: &Config, store: &dyn Store) -> anyhow::Result<Option<String>> {
     if config.identity == Identity::None {
         return Ok(None);

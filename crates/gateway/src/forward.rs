@@ -1,4 +1,4 @@
-//! What a proxy does to header fields: RFC 9110, section 7.6.
+//! Header fields of forwarded messages: RFC 9110, section 7.6.
 
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, TE,
@@ -14,7 +14,7 @@ use crate::forwarding::Forwarding;
 use crate::identity::keys::API_KEY;
 use crate::upgrade::Handshake;
 
-/// Makes a request's head ready for the upstream.
+/// Prepares the head of a request for the upstream.
 pub fn request(
     parts: &mut request::Parts,
     execution: Option<&Execution>,
@@ -22,7 +22,7 @@ pub fn request(
     forwarding: &Forwarding,
 ) {
     let trailers = accepts_trailers(&parts.headers);
-    // `Expect` is among them: our own server has asked the client to go on already.
+    // `Expect` is one of them: the gateway's own server has already answered it.
     fields::remove_hop_by_hop(&mut parts.headers, Section::RequestHead);
     if trailers {
         parts.headers.insert(TE, HeaderValue::from_static("trailers"));
@@ -46,10 +46,11 @@ pub fn request(
     }
 }
 
-/// Makes a response's head ready for the client.
+/// Prepares the head of a response for the client.
 pub fn response(headers: &mut HeaderMap, version: Version, handshake: Option<&Handshake>) {
     if headers.contains_key(TRANSFER_ENCODING) {
-        // The coding decides where the body ends (RFC 9112, section 6.3); a length beside it is wrong or a trap.
+        // The coding decides where the body ends (RFC 9112, section 6.3); a length beside it is wrong or an
+        // attack.
         headers.remove(CONTENT_LENGTH);
     }
     fields::remove_hop_by_hop(headers, Section::ResponseHead);
@@ -61,7 +62,7 @@ pub fn response(headers: &mut HeaderMap, version: Version, handshake: Option<&Ha
     headers.append(VIA, via(version));
 }
 
-/// Writes a length in its shortest form. Where there are two, hyper has seen that they are the same.
+/// Writes a length in its shortest form. hyper has checked that repeated lengths are equal.
 fn normalize_length(headers: &mut HeaderMap) {
     let length = headers.get(CONTENT_LENGTH).and_then(|value| str::from_utf8(value.as_bytes()).ok());
     if let Some(length) = length.and_then(|digits| digits.trim().parse::<u64>().ok()) {
@@ -69,7 +70,7 @@ fn normalize_length(headers: &mut HeaderMap) {
     }
 }
 
-/// Keys that we issued let somebody in here, and are nobody else's business.
+/// Removes API keys of the gateway, which no upstream may see.
 pub fn remove_own_credentials(headers: &mut HeaderMap) {
     for name in [AUTHORIZATION, API_KEY] {
         let ours =
@@ -84,7 +85,7 @@ fn accepts_trailers(headers: &HeaderMap) -> bool {
     fields::elements(headers, &TE).any(|element| element.eq_ignore_ascii_case(b"trailers"))
 }
 
-/// Whether a body comes in chunks, of which the last says that it is the last.
+/// Returns true if a body is chunked, so that its last chunk marks its end.
 pub fn is_chunked(headers: &HeaderMap) -> bool {
     let last = fields::elements(headers, &TRANSFER_ENCODING).last();
     last.is_some_and(|coding| coding.eq_ignore_ascii_case(b"chunked"))
@@ -94,14 +95,14 @@ fn via(version: Version) -> HeaderValue {
     HeaderValue::from_static(if version == Version::HTTP_2 { "2 semel" } else { "1.1 semel" })
 }
 
-/// Adds a line after those that are there: who came first stays first.
+/// Appends a line after the existing ones, which keeps their order.
 fn append(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
         headers.append(name, value);
     }
 }
 
-/// Tells the upstream which operation it carries out, and for whom.
+/// Adds the fields that name the operation and its caller to the upstream.
 fn name_execution(headers: &mut HeaderMap, execution: &Execution) {
     let fields = [
         ("semel-operation-id", execution.operation_id().to_string()),
@@ -111,7 +112,7 @@ fn name_execution(headers: &mut HeaderMap, execution: &Execution) {
     name_caller(headers, execution.principal());
 }
 
-/// Tells the upstream for whom it is asked.
+/// Adds the fields that name the caller to the upstream.
 pub fn name_caller(headers: &mut HeaderMap, principal: &Principal) {
     let fields =
         [("semel-tenant", principal.tenant().to_owned()), ("semel-caller", principal.caller().to_owned())];
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn who_came_first_stays_first() {
+    fn appended_lines_keep_their_order() {
         let mut parts = parts(&[("via", "1.0 older")]);
         request(&mut parts, None, None, &listed());
         assert_eq!(text(&parts.headers, "via"), ["1.0 older", "1.1 semel"]);

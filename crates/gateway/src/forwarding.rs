@@ -1,8 +1,8 @@
-//! The fields that tell the upstream where a request came from: `X-Forwarded-For`, `-Proto` and `-Host`, and `Forwarded`
-//! (RFC 7239). `forward.rs` calls it for every request that is passed on.
+//! Fields that tell the upstream the origin of a request: `X-Forwarded-For`, `-Proto` and `-Host`, and
+//! `Forwarded` (RFC 7239). `forward.rs` calls it for every forwarded request.
 //!
-//! Invariant: the word of a peer reaches the upstream only if the peer is a proxy that is trusted; the address of any other
-//! peer always does.
+//! Invariant: forwarding fields of a peer reach the upstream only if the peer is a trusted proxy; the address
+//! of any other peer always does.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::peer::{self, Encrypted, Peer};
 
 static FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
-/// Tells the upstream by which name the client asked.
+/// Field that tells the upstream the host that the client asked for.
 pub const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
-/// Fields by which proxies say more about a client. The gateway writes none of them.
+/// Other fields by which proxies describe a client. The gateway writes none of them.
 const OTHERS: [HeaderName; 5] = [
     HeaderName::from_static("x-forwarded-port"),
     HeaderName::from_static("x-forwarded-prefix"),
@@ -29,7 +29,7 @@ const OTHERS: [HeaderName; 5] = [
     HeaderName::from_static("x-real-ip"),
 ];
 
-/// The most addresses of `X-Forwarded-For` that are repeated in `Forwarded`, from the end.
+/// Largest number of addresses from the end of `X-Forwarded-For` that `Forwarded` repeats.
 const MAX_CHAIN: usize = 32;
 
 /// Writes these fields for the upstream.
@@ -41,12 +41,13 @@ pub struct Forwarding {
 }
 
 impl Forwarding {
-    /// Makes the writer for a service of these names, behind these trusted proxies.
+    /// Makes the writer for a service of these names behind these trusted proxies.
     pub fn new(mode: ForwardedMode, trusted: Vec<ProxyRange>, hosts: Arc<ServiceHosts>) -> Forwarding {
         Forwarding { mode, trusted, hosts }
     }
 
-    /// Returns the address of the client: that of the peer, or the last one that trusted proxies name and that is not theirs.
+    /// Returns the client's address: the peer's, or the last address named by trusted proxies that is not a
+    /// proxy's.
     pub fn client(&self, peer: &Peer, headers: &HeaderMap) -> IpAddr {
         let is_trusted = |address: IpAddr| self.trusted.iter().any(|range| range.contains(address));
         let mut client = peer.address();
@@ -61,7 +62,7 @@ impl Forwarding {
         client
     }
 
-    /// Writes the fields, and leaves of `Host` what the upstream is to know.
+    /// Writes the fields, and keeps `Host` only if the upstream is to see it.
     pub fn write(&self, parts: &mut request::Parts) {
         let peer = parts.extensions.get::<Peer>().cloned();
         let is_encrypted = parts.extensions.get::<Encrypted>().is_some();
@@ -72,7 +73,7 @@ impl Forwarding {
         };
         let headers = &mut parts.headers;
         if mode != ForwardedMode::Keep {
-            // A worker carries out a command without its client's connection, and knows no protocol.
+            // A worker executes a command without its client's connection, and knows no protocol.
             let scheme = match (&peer, is_encrypted) {
                 (_, true) => Some("https"),
                 (Some(_), false) => Some("http"),
@@ -89,7 +90,7 @@ impl Forwarding {
         self.hosts.name(headers);
     }
 
-    /// Adds the gateway's own word to what is left of these fields.
+    /// Adds the gateway's own entry to what is left of these fields.
     fn say(&self, headers: &mut HeaderMap, peer: Option<&Peer>, scheme: Option<&'static str>) {
         let chain = chain(headers);
         if let Some(peer) = peer {
@@ -108,7 +109,7 @@ impl Forwarding {
             };
         }
         let own = element(peer, headers.get(HOST), scheme);
-        // Most proxies leave a client's `Forwarded` as it is: it says what the other fields do, and nothing else.
+        // Most proxies leave a client's `Forwarded` unchanged: it is rebuilt from the other fields.
         let line = chain.iter().map(|node| format!("for={node}, ")).chain([own]).collect::<String>();
         set(headers, FORWARDED, line.as_bytes());
     }
@@ -125,7 +126,7 @@ fn elements(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
     fields::elements(headers, &FOR).filter(|element| !element.is_empty())
 }
 
-/// Returns the addresses of `X-Forwarded-For` as RFC 7239 calls them.
+/// Returns the addresses of `X-Forwarded-For` in the form of RFC 7239.
 fn chain(headers: &HeaderMap) -> Vec<String> {
     let nodes = elements(headers).map(|element| {
         let address = str::from_utf8(element).ok().and_then(|text| text.parse::<IpAddr>().ok());
@@ -152,7 +153,7 @@ mod tests {
     const PROXY: &str = "10.0.0.7";
     const CLIENT: &str = "192.0.2.1";
 
-    /// What a client, or a client through a proxy, may send.
+    /// Fields that a client may send, with or without a proxy.
     const SENT: [(&str, &str); 8] = [
         ("host", "api.example"),
         ("x-forwarded-for", "198.51.100.7, 203.0.113.9"),
@@ -170,7 +171,7 @@ mod tests {
         Forwarding::new(mode, trusted, Arc::new(ServiceHosts::new(hosts)))
     }
 
-    /// The fields that the upstream gets, one line each.
+    /// Returns the fields that the upstream gets, one line each.
     fn written(
         forwarding: &Forwarding,
         peer: Option<&str>,

@@ -1,24 +1,24 @@
-//! The names of the service that this gateway stands in front of: by which `Host` it may be asked, and which the upstream is told.
+//! Host names of the service behind the gateway: checks the `Host` of requests and sets the upstream's.
 //!
-//! Invariant: the upstream never acts on a host that the fingerprint does not know. Either it is told its own, or every host that
-//! passes is a name of one and the same service.
+//! Invariant: the upstream never acts on a host that the fingerprint lacks. Either it gets its own host, or
+//! every accepted host is a name of the same service.
 
 use http::header::{HOST, HeaderMap, HeaderValue};
 use semel_core::Problem;
 use semel_core::problem::Kind;
 use semel_settings::ServiceHost;
 
-/// The hosts that are names of the service; none: whichever the client says, and the upstream is told its own.
+/// Host names of the service. Empty: every host is accepted, and the upstream gets its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceHosts(Vec<ServiceHost>);
 
 impl ServiceHosts {
-    /// These, which are names of one service.
+    /// Makes the list of names, all of one service.
     pub fn new(hosts: Vec<ServiceHost>) -> ServiceHosts {
         ServiceHosts(hosts)
     }
 
-    /// Refuses a request for a host that is none of the names, if there are any.
+    /// Refuses a request whose host is not one of the names, if there are any.
     pub fn check(&self, headers: &HeaderMap) -> Result<(), Problem> {
         if self.0.is_empty() || headers.get(HOST).is_some_and(|host| self.serves(host)) {
             return Ok(());
@@ -27,12 +27,12 @@ impl ServiceHosts {
         Err(Problem::new(Kind::MisdirectedRequest, detail))
     }
 
-    /// Whether requests for this host are served.
+    /// Returns true if requests for this host are served.
     pub fn serves(&self, host: &HeaderValue) -> bool {
         self.0.is_empty() || host.to_str().is_ok_and(|asked| self.0.iter().any(|host| host.is(asked)))
     }
 
-    /// Leaves `Host` as it came if it is one of the names, else removes it, so that the upstream is told its own.
+    /// Keeps `Host` if it is one of the names, else removes it, so that the upstream gets its own.
     pub fn name(&self, headers: &mut HeaderMap) {
         if self.0.is_empty() {
             headers.remove(HOST);

@@ -1,5 +1,5 @@
-//! The identity of callers, established before anything is looked up, and without the store: authentication must not
-//! depend on it.
+//! Identity of callers. It is established before any lookup and without the store: authentication must not
+//! depend on the store.
 
 mod caller;
 pub(crate) mod client_certificate;
@@ -24,13 +24,13 @@ use self::keys::{API_KEY, Keys};
 use crate::peer::Peer;
 use caller::Identify;
 
-/// The delay until a new key works, and a revoked one does not.
+/// Delay until a new key works and a revoked one stops working.
 const REFRESH: Duration = Duration::from_secs(2);
 
-/// Lets a layer identify callers as the configuration says.
+/// Lets a layer identify callers by the configured source.
 ///
 /// # Errors
-/// If something that this needs from outside is missing.
+/// Fails if a file, a variable, a store or a service that the source needs is missing.
 pub async fn identify(config: &Config, builder: Builder) -> anyhow::Result<Builder> {
     Ok(match &config.identity {
         Identity::None => {
@@ -52,7 +52,7 @@ pub async fn identify(config: &Config, builder: Builder) -> anyhow::Result<Build
     })
 }
 
-/// The names that a proxy in front established. Only proxies that are named may speak for a caller.
+/// Identifies callers by the names that a trusted proxy has set. Only configured proxies may name a caller.
 fn trusted(
     parts: &Parts,
     proxies: &[ProxyRange],
@@ -79,13 +79,13 @@ fn trusted(
     }
 }
 
-/// Returns true for a head with a field that a server may take for one of this name.
+/// Returns true if a head has a field that a server may take for one of this name.
 fn is_named(headers: &HeaderMap, name: &HeaderName) -> bool {
     let hyphenated = |name: &HeaderName| name.as_str().replace('_', "-");
     headers.keys().any(|own| hyphenated(own) == hyphenated(name))
 }
 
-/// The keys that let somebody in, as they were a moment ago.
+/// Active API keys, as they were read last.
 struct Known {
     secret: [u8; 32],
     callers: RwLock<HashMap<KeyMac, Principal>>,
@@ -104,14 +104,15 @@ async fn api_keys(keys: Keys) -> anyhow::Result<Identify> {
         let is_shown = [AUTHORIZATION, API_KEY].iter().any(|name| parts.headers.contains_key(name));
         let nothing = || if is_shown { denied() } else { Denied::Anonymous { challenge: challenge() } };
         let key = presented(parts).ok_or_else(nothing)?;
-        // The HMAC is compared and not the key, so that the time this takes tells nothing about it.
+        // The HMAC is compared instead of the key, so that the time of the comparison reveals nothing about
+        // the key.
         let callers = known.callers.read().unwrap_or_else(PoisonError::into_inner);
         callers.get(&key_mac(&known.secret, key)).cloned().ok_or_else(denied)
     }))
 }
 
-/// The one key that a request presents. A bearer token that is not one of ours is for the upstream.
-/// A line that cannot be read is no key, and nobody knows for whom it is: the request has none.
+/// Returns the API key of a request, if it has exactly one. A bearer token without the gateway's prefix
+/// belongs to the upstream. With an unreadable credential line the request has no key.
 fn presented(parts: &Parts) -> Option<&str> {
     let is_unreadable = |name| parts.headers.get_all(name).iter().any(|line| line.to_str().is_err());
     if is_unreadable(AUTHORIZATION) || is_unreadable(API_KEY) {
@@ -129,11 +130,12 @@ fn presented(parts: &Parts) -> Option<&str> {
     }
 }
 
-/// Reads the keys again and again, until nobody asks any more. A store that cannot be read changes nothing.
+/// Reads the keys again and again until the identifier is dropped. A store that cannot be read changes
+/// nothing.
 async fn refresh(keys: Keys, known: std::sync::Weak<Known>) {
     loop {
         tokio::time::sleep(REFRESH).await;
-        // On the one connection: a file that was moved away is not made anew.
+        // The open connection is used, so that a file that was moved away is not created again.
         let active = keys.active().await;
         let Some(known) = known.upgrade() else { return };
         match active {

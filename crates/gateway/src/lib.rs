@@ -1,13 +1,13 @@
-//! The way of a client's request through the gateway, from its connection to the upstream and back.
+//! Path of a client's request through the gateway, from its connection to the upstream and back.
 //!
-//! The way of a command is in `semel-http`, the settings are in `semel-settings`. From the lowest:
+//! `semel-http` executes commands, and `semel-settings` has the settings. From the lowest module:
 //!
 //! - `peer`, `secret`, `hosts` and `upgrade` are facts that others share.
-//! - `tls` encrypts; `identity` names callers; `forwarding` and `forward` write header fields; `authorize` asks whether
-//!   callers may.
-//! - `guard` and `entry` check requests on their way in; `former_names` finds the names that their records may have.
-//! - `upstream` has the connections to the service, and `proxy` passes requests on to it.
-//! - `webhook` takes the events of providers, and `listener` takes connections.
+//! - `tls` encrypts; `identity` names callers; `forwarding` and `forward` write header fields; `authorize`
+//!   asks a service about callers.
+//! - `guard` and `entry` check incoming requests; `former_names` finds other names of their records.
+//! - `upstream` has the connections to the service, and `proxy` forwards requests to it.
+//! - `webhook` receives the events of providers, and `listener` accepts connections.
 
 pub mod authorize;
 pub mod entry;

@@ -1,4 +1,4 @@
-//! The listener for clients: accepts, guards, and serves connections, each within its bounds.
+//! Listener for clients: accepts, guards and serves connections, each within its limits.
 
 mod paced;
 pub mod request_id;
@@ -37,22 +37,22 @@ use crate::proxy::{Place, Proxy};
 use crate::tls::server::Acceptor;
 use crate::webhook::{self, WEBHOOKS_PATH};
 
-/// How long connections may take to end once nothing runs on them any more.
+/// Timeout for connections to end after their last request.
 const LAST_WORDS: Duration = Duration::from_secs(5);
-/// How long a client may read nothing of what it is sent.
+/// Timeout for a client that reads nothing of its answer.
 const WRITE_TIME: Duration = Duration::from_secs(30);
-/// How many bytes of answers are in hand at a time, shared by the client's address and connection.
+/// Largest number of unwritten answer bytes, shared by the client's address and connection.
 const MAX_RESPONSES: usize = 512 << 20;
-/// The most of one answer over HTTP/2 that waits to be written.
+/// Largest number of bytes of one HTTP/2 answer that wait to be written.
 const MAX_SEND_BUFFER: usize = 64 * 1024;
-/// The most requests at a time on one connection of HTTP/2.
+/// Largest number of concurrent requests on one HTTP/2 connection.
 const MAX_STREAMS: u32 = 64;
-/// How much a client may send over HTTP/2 that nobody has read: on one stream, and on all of its connection.
+/// Largest number of unread bytes that a client may send over HTTP/2, per stream and per connection.
 const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 512 * 1024;
 
-/// Accepts connections until `stop` says so, then lets those that are open come to their end. With `tls`, each begins
-/// with a handshake, in its own task and within the time for a head; the guard is behind it, and sees what was encrypted.
+/// Accepts connections until `stop`, then drains the open ones. With `tls`, each begins with a handshake in
+/// its own task and within the timeout for a head; the guard is behind it and sees the decrypted bytes.
 pub async fn serve(
     listener: TcpListener,
     tls: Option<Acceptor>,
@@ -66,7 +66,7 @@ pub async fn serve(
     let responses = Shares::new(MAX_RESPONSES);
     let connections = GracefulShutdown::new();
     let builder = Arc::new(builder(&settings));
-    // What the guard refuses has no operation yet.
+    // A request that the guard refuses has no operation yet.
     let profile = service.default_profile();
     loop {
         let accepted = tokio::select! {
@@ -77,7 +77,7 @@ pub async fn serve(
             Ok((stream, peer)) => {
                 let address = peer.ip().to_canonical();
                 let peer = Peer::new(address);
-                // Whoever is told nothing tries again; whoever waits in the kernel's queue holds up others.
+                // A refused client retries at once; a client in the kernel's queue would hold up others.
                 let Some(place) = places.try_take(peer.holder(), 1) else {
                     counter!("connections_refused_total").increment(1);
                     continue;
@@ -113,7 +113,7 @@ pub async fn serve(
                 });
             }
             Err(error) => {
-                // Out of file descriptors, say. Others will close theirs; until then, do not spin.
+                // For example, no file descriptor is left. Others will close; until then, do not spin.
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -143,20 +143,20 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     }
 }
 
-/// Who is at the other end of a connection.
+/// Client of a connection.
 struct Client {
     peer: Peer,
     place: Place,
     responses: Shares,
-    /// Over TLS: the certificate that it has shown, if any.
+    /// Set for TLS, with the client's certificate if it presented one.
     tls: Option<Option<Arc<Presented>>>,
 }
 
-/// An answer on its way.
+/// Pending answer.
 type Answering = Pin<Box<dyn Future<Output = Result<http::Response<Body>, BoxError>> + Send>>;
 
-/// The service as one connection sees it: what it is asked is checked and put into one form, whichever version of
-/// HTTP it came in, and knows its client.
+/// Makes the service of one connection: it normalizes and checks requests of every HTTP version, and adds
+/// their client.
 fn for_peer(
     service: Idempotency<Proxy>,
     webhooks: Option<Arc<Webhooks>>,
@@ -184,7 +184,7 @@ fn for_peer(
         let (version, is_grpc) = (request.version(), semel_http::is_grpc(request.headers()));
         let id = RequestId::of(request.headers());
         let client = rules.forwarding.client(&peer, request.headers());
-        // At the level of errors: what is logged of a request has its id, however little is logged.
+        // Error level, so that log lines of a request have its id at every log level.
         let span = tracing::error_span!("request", requestId = id.as_str(), %client);
         let answering = async move {
             let grant = rules.cors.grant(request.headers());
@@ -211,16 +211,16 @@ fn for_peer(
     })
 }
 
-/// Logs a refusal of the gateway itself. The layer logs those of commands.
+/// Logs a refusal of the gateway itself. The layer logs refusals of commands.
 fn log_refusal(method: &Method, path: &str, answer: &http::Response<Body>) {
     let AnswerFacts { code: Some(code), decision: None, .. } = AnswerFacts::of(answer) else { return };
-    // Without its query, without identifiers, and bounded.
+    // The name has no query and no identifiers, and is bounded.
     let name = OperationName::unmatched(method.as_str(), path);
     let (method, path) = name.as_str().split_once(' ').unwrap_or((name.as_str(), ""));
     tracing::info!(event = "request_refused", method, path, status = answer.status().as_u16(), code);
 }
 
-/// Answers a request, if it may come in; the problem says why it may not.
+/// Answers a request that is admitted; returns a problem for any other.
 async fn answer(
     service: &mut Idempotency<Proxy>,
     rules: &EntryRules,
@@ -244,8 +244,8 @@ async fn answer(
     service.call(request).await.map(Ok)
 }
 
-/// An answer whose bytes are counted until they are written. A replay for which there is no room is a problem, and can be asked
-/// for again; every other answer is let through.
+/// Counts the bytes of an answer until they are written. A replay without room becomes a problem, since the
+/// client can retry it; every other answer passes.
 fn in_hand(
     answer: http::Response<Body>,
     version: http::Version,
@@ -268,7 +268,7 @@ fn in_hand(
             Body::full(counted(bytes, share))
         }
     };
-    // A stream without a window is no silence that the guard could hear.
+    // The guard cannot detect a stream without a window.
     let body = match version {
         http::Version::HTTP_2 => paced(body, WRITE_TIME, responses, holder),
         _ => body,
@@ -292,10 +292,10 @@ fn builder(settings: &Server) -> auto::Builder<TokioExecutor> {
     builder
         .http1()
         .timer(TokioTimer::new())
-        // The guard has its own patience with heads, which knows when a connection is idle.
+        // The guard has its own timeout for heads, which considers idle connections.
         .header_read_timeout(None)
         .max_headers(128)
-        // Whoever has nothing more to say may still want to hear the answer.
+        // A client that has closed its side may still read the answer.
         .half_close(true)
         .max_buf_size(settings.max_head + 8192);
     builder

@@ -1,4 +1,4 @@
-//! The other end of a client's connection.
+//! Peer of a client's connection.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use semel_http::Holder;
 
-/// Who is at the other end of a client's connection. The listener puts it into each request.
+/// Peer of a client's connection. The listener puts it into each request.
 #[derive(Clone, Debug)]
 pub struct Peer {
     address: IpAddr,
@@ -15,34 +15,34 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// The one at this address, on a connection of its own.
+    /// Makes the peer at this address, on a new connection.
     pub fn new(address: IpAddr) -> Peer {
         static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
         Peer { address, node: node(address).into(), connection: CONNECTIONS.fetch_add(1, Ordering::Relaxed) }
     }
 
-    /// Where it is.
+    /// Returns its address.
     pub fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// Its name in RFC 7239.
+    /// Returns its node name of RFC 7239.
     pub fn node(&self) -> &str {
         &self.node
     }
 
-    /// The number of its connection, which no other has.
+    /// Returns the unique number of its connection.
     pub fn connection(&self) -> u64 {
         self.connection
     }
 
-    /// Its part of what clients share: by address, and there by connection.
+    /// Returns its holder of shared places: by address, and within an address by connection.
     pub fn holder(&self) -> Holder {
         Holder::new(&network(self.address), &self.connection)
     }
 }
 
-/// The name of an address in RFC 7239: an IPv6 address needs quotes.
+/// Returns the node name of an address in RFC 7239: an IPv6 address needs quotes.
 pub(crate) fn node(address: IpAddr) -> String {
     match address {
         IpAddr::V4(address) => address.to_string(),
@@ -50,7 +50,7 @@ pub(crate) fn node(address: IpAddr) -> String {
     }
 }
 
-/// The network that one client has to itself: an IPv4 address, or the first half of an IPv6 address.
+/// Returns the network of one client: an IPv4 address, or the first half of an IPv6 address.
 pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,

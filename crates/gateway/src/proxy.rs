@@ -1,4 +1,4 @@
-//! The handler behind the layer: passes requests on to the upstream, and says what it knows of their fate.
+//! Handler behind the layer: forwards requests to the upstream, and reports if they can have been executed.
 
 mod tunnel;
 
@@ -25,21 +25,20 @@ use crate::peer::Peer;
 use crate::upgrade::Handshake;
 use crate::upstream::{Purpose, SendError, Upstream};
 
-/// When to try again what was too much.
+/// `Retry-After` of a request over the limit.
 const LATER: Duration = Duration::from_secs(1);
 
-/// The place that a client's connection takes among all of them. It goes with a tunnel, which outlives the
-/// connection it was made of.
+/// Place of a client's connection. It moves to a tunnel, which outlives the connection that it was made of.
 #[derive(Clone)]
 pub struct Place(pub Arc<Share>);
 
-/// Passes requests on to the upstream.
+/// Forwards requests to the upstream.
 #[derive(Clone)]
 pub struct Proxy {
     upstream: Arc<Upstream>,
-    /// How long the upstream may take to begin answering what is not a command; commands have their own.
+    /// Timeout for the response to a request that is no command; commands have their own.
     timeout: Duration,
-    /// Writes where a request came from.
+    /// Writes the forwarding fields.
     forwarding: Arc<Forwarding>,
     tunnels: TunnelLimits,
 }
@@ -75,7 +74,7 @@ impl Service<Request<Body>> for Proxy {
 }
 
 impl Proxy {
-    /// Carries out a command. Its errors say whether anything can have happened.
+    /// Executes a command. Its errors say if anything can have happened.
     async fn carry_out(
         &self,
         request: Request<Body>,
@@ -90,7 +89,7 @@ impl Proxy {
         let sent = self.upstream.send(Request::from_parts(parts, body), Purpose::Command(&execution)).await;
         cut_off.armed = false;
         match sent {
-            // A protocol that nobody asked for: there is no response, and what it did is anybody's guess.
+            // An unrequested switch of protocols gives no response, and its effect is unknown.
             Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 failed(&operation, "broke_off");
                 Err("the upstream switched protocols without being asked".into())
@@ -113,8 +112,8 @@ impl Proxy {
         }
     }
 
-    /// Passes on what is not a command, upgrades included. A question for what a command made is asked for its caller, and
-    /// cannot switch protocols: the client's connection is not its own.
+    /// Forwards a request that is no command, upgrades included. A request for a command's resource is sent
+    /// for its caller, and cannot switch protocols: the client's connection is not its own.
     async fn pass_on(&self, mut request: Request<Body>) -> Response<Body> {
         let refetch = request.extensions_mut().remove::<Refetch>();
         let client = request.extensions_mut().remove::<OnUpgrade>();
@@ -171,7 +170,7 @@ impl Proxy {
 }
 
 impl Proxy {
-    /// Joins the client's connection and the upstream's, once both have switched.
+    /// Joins the connections of the client and the upstream, once both have switched.
     fn switch(
         &self,
         client: OnUpgrade,
@@ -181,7 +180,7 @@ impl Proxy {
     ) -> Response<Body> {
         let (upstream, limits) = (hyper::upgrade::on(&mut response), self.tunnels);
         tokio::spawn(async move {
-            // A tunnel is a connection, and counts as one.
+            // A tunnel counts as a connection.
             let _place = place;
             if let (Ok(client), Ok(upstream)) = (client.await, upstream.await) {
                 tunnel::join(TokioIo::new(client), TokioIo::new(upstream), limits).await;
@@ -195,7 +194,7 @@ impl Proxy {
     }
 }
 
-/// Counts a call that was given up: its future is dropped when its time is over.
+/// Counts an abandoned call: its future is dropped at its timeout.
 struct CutOff<'a> {
     operation: &'a str,
     delivery: &'a Delivery,
@@ -204,7 +203,7 @@ struct CutOff<'a> {
 
 impl Drop for CutOff<'_> {
     fn drop(&mut self) {
-        // What was read on was counted when its time was over.
+        // A late answer was counted at its timeout.
         if self.armed && !self.delivery.is_late() {
             failed(self.operation, "timed_out");
         }
@@ -218,7 +217,7 @@ fn failed(operation: &str, kind: &'static str) {
 fn to_client(mut response: Response<Body>) -> Response<Body> {
     let version = response.version();
     forward::response(response.headers_mut(), version, None);
-    // What the upstream speaks is its own affair: the client is answered in its own version.
+    // The client is answered in its own version, whatever the upstream speaks.
     *response.version_mut() = http::Version::HTTP_11;
     response.map(|body| Body::stream(ScreenedBody::of_response(body)))
 }

@@ -1,6 +1,6 @@
-//! Secrets, fetched from the sources in the configuration: once, at the start.
+//! Secrets from the sources in the configuration, fetched once at startup.
 //!
-//! Invariant: no message says anything about a secret itself.
+//! Invariant: no message reveals anything about a secret itself.
 
 use std::io::Read;
 use std::path::Path;
@@ -11,13 +11,13 @@ use anyhow::{Context, bail, ensure};
 use semel_settings::{SecretSource, VariableName};
 use tokio::io::AsyncReadExt;
 
-/// The longest that a program may take to print a secret.
+/// Timeout for a program that prints a secret.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The most that is read in search of a secret; what is longer comes with one byte more.
+/// Largest number of bytes in a secret; one byte more is read from a longer one.
 pub const MAX_BYTES: usize = 4096;
 
-/// The secret, as it is written there.
+/// Returns the secret as its source has it.
 pub async fn fetch(source: &SecretSource) -> anyhow::Result<Vec<u8>> {
     match source {
         SecretSource::File(path) => read_file(path),
@@ -26,7 +26,7 @@ pub async fn fetch(source: &SecretSource) -> anyhow::Result<Vec<u8>> {
     }
 }
 
-/// Returns the secret, if it can be read without running anything.
+/// Returns the secret, if it can be read without running a program.
 pub fn look(source: &SecretSource) -> Option<anyhow::Result<Vec<u8>>> {
     match source {
         SecretSource::File(path) => Some(read_file(path)),
@@ -35,10 +35,10 @@ pub fn look(source: &SecretSource) -> Option<anyhow::Result<Vec<u8>>> {
     }
 }
 
-/// Returns the text of a variable that is not blank.
+/// Returns the value of a variable that is not blank.
 ///
 /// # Errors
-/// If the variable is not set, or blank.
+/// Fails if the variable is not set, or blank.
 pub fn of_variable(name: &VariableName) -> anyhow::Result<String> {
     let name = name.as_str();
     let value = std::env::var(name).ok().filter(|value| !value.trim().is_empty());
@@ -61,7 +61,7 @@ fn read_variable(name: &str) -> anyhow::Result<Vec<u8>> {
     Ok(value.into_encoded_bytes())
 }
 
-/// Returns the output of a program. It gets no input, and its standard error is shown as it comes.
+/// Returns the output of a program. It gets no input, and its standard error is passed through.
 async fn run(words: &[String]) -> anyhow::Result<Vec<u8>> {
     let (program, arguments) = words.split_first().context("there is no program")?;
     let running = async {

@@ -1,8 +1,9 @@
-//! TLS: with clients on both listeners, and with the upstream. The services that the gateway asks are `semel-outgoing`'s.
+//! TLS with clients on both listeners, and with the upstream. `semel-outgoing` has the services that the
+//! gateway asks.
 //!
-//! rustls does it, with aws-lc-rs and no other cryptography: versions 1.2 and 1.3, no early data. `files` reads what the
-//! settings name, `server` and `client` make of it what a side of a connection needs, `live` makes it again when a file
-//! has changed, and `certificate` reads what stands in a certificate.
+//! It uses rustls with aws-lc-rs and no other cryptography: versions 1.2 and 1.3, no early data. `files`
+//! reads the files of the settings, `server` and `client` make the configuration of one side, `live` reloads
+//! it when a file has changed, and `certificate` reads certificates.
 
 pub(crate) mod certificate;
 pub mod client;
@@ -12,25 +13,25 @@ pub mod server;
 
 use semel_settings::{Config, Identity, is_encrypted};
 
-/// HTTP/2, as it is called in a handshake.
+/// Name of HTTP/2 in a handshake.
 const H2: &[u8] = b"h2";
-/// HTTP/1.1, as it is called in a handshake.
+/// Name of HTTP/1.1 in a handshake.
 const HTTP1: &[u8] = b"http/1.1";
 
-/// How clients meet the listener for clients, if they speak TLS there.
+/// Returns the TLS settings of the listener for clients, if it has TLS.
 pub fn for_clients(config: &Config) -> Option<server::Settings> {
     let identity = matches!(config.identity, Identity::ClientCertificate(_));
     let tls = config.tls.clone()?;
     Some(server::Settings { table: "tls", tls, without_certificate: identity })
 }
 
-/// How operators meet the admin listener, if they speak TLS there.
+/// Returns the TLS settings of the admin listener, if it has TLS.
 pub fn for_admins(config: &Config) -> Option<server::Settings> {
     let tls = config.admin_tls.clone()?;
     Some(server::Settings { table: "admin_tls", tls, without_certificate: false })
 }
 
-/// How the upstream is met, if it speaks TLS.
+/// Returns the TLS settings for the upstream, if it has TLS.
 pub fn for_upstream(config: &Config) -> Option<client::Settings> {
     is_encrypted(&config.upstream).then(|| client::Settings {
         tls: config.upstream_tls.clone(),

@@ -1,7 +1,7 @@
-//! Requests to switch protocols: a WebSocket handshake (RFC 6455, section 4) that is whole, and the answer that belongs to it.
+//! Requests to switch protocols: a complete WebSocket handshake (RFC 6455, section 4) and its answer.
 //!
-//! Invariant: no bytes pass unread but after a 101 that answers an admitted handshake. A tunnel to anything that speaks HTTP
-//! would carry commands that nobody authenticates or claims.
+//! Invariant: bytes pass unread only after a 101 that answers an admitted handshake. A tunnel to anything
+//! that speaks HTTP would carry commands without authentication and claim.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -18,22 +18,23 @@ use sha1::{Digest, Sha1};
 
 const WEBSOCKET: &str = "websocket";
 
-/// What a server appends to the key before it digests it (RFC 6455, section 1.3).
+/// Text that a server appends to the key before it digests it (RFC 6455, section 1.3).
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// A handshake that came in.
+/// Admitted handshake.
 #[derive(Clone, Debug)]
 pub struct Handshake {
-    /// The value of `Sec-WebSocket-Accept` that answers it.
+    /// Value of `Sec-WebSocket-Accept` that answers it.
     accept: HeaderValue,
 }
 
 impl Handshake {
-    /// The handshake of a request; none if it asks for no protocol that is allowed, and then the request goes on without.
+    /// Returns the handshake of a request; `None` if it asks for no allowed protocol, and then it is
+    /// forwarded without.
     pub fn read<B>(request: &Request<B>, allowed: &[UpgradeProtocol]) -> Result<Option<Handshake>, Problem> {
         let headers = request.headers();
         let asked: Vec<&[u8]> = elements(headers, &UPGRADE).collect();
-        // A value that one reader cannot read, the next one may repair.
+        // The next reader may repair a value that this one cannot read.
         if !asked.iter().all(|protocol| HeaderName::from_bytes(protocol).is_ok()) {
             return refuse("Upgrade names something that is not a plain protocol name.");
         }
@@ -57,12 +58,12 @@ impl Handshake {
         }
     }
 
-    /// The protocol, as `Upgrade` names it.
+    /// Returns the protocol, as `Upgrade` names it.
     pub fn protocol(&self) -> HeaderValue {
         HeaderValue::from_static(WEBSOCKET)
     }
 
-    /// Whether the head of a 101 is the answer to this handshake and to no other.
+    /// Returns true if the head of a 101 answers this handshake and no other.
     pub fn is_answered_by(&self, headers: &HeaderMap) -> bool {
         let protocols: Vec<&[u8]> = elements(headers, &UPGRADE).collect();
         matches!(protocols[..], [only] if only.eq_ignore_ascii_case(WEBSOCKET.as_bytes()))
@@ -70,7 +71,7 @@ impl Handshake {
             && only(headers, &SEC_WEBSOCKET_ACCEPT) == Some(self.accept.as_bytes())
     }
 
-    /// Some handshake.
+    /// Returns a handshake for tests.
     #[cfg(test)]
     pub(crate) fn for_tests() -> Handshake {
         Handshake { accept: HeaderValue::from_static("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=") }
@@ -81,7 +82,7 @@ fn names_upgrade(headers: &HeaderMap) -> bool {
     elements(headers, &CONNECTION).any(|element| element.eq_ignore_ascii_case(b"upgrade"))
 }
 
-/// The value of a field that is there once.
+/// Returns the value of a field that occurs once.
 fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
     let mut values = headers.get_all(name).iter();
     values.next().filter(|_| values.next().is_none()).map(HeaderValue::as_bytes)
@@ -101,7 +102,7 @@ fn refuse<T>(detail: &str) -> Result<T, Problem> {
 mod tests {
     use super::*;
 
-    /// The handshake of RFC 6455, section 1.3.
+    /// Returns the handshake of RFC 6455, section 1.3, with these changes.
     fn handshake(method: Method, changes: &[(HeaderName, &[u8])]) -> Request<()> {
         let mut request = Request::new(());
         *request.method_mut() = method;

@@ -1,12 +1,12 @@
-//! Connections to the upstream, and the one question that matters about them: was the request sent?
+//! Connections to the upstream. They answer one question: was the request sent?
 //!
-//! Invariant: `NeverSent` is answered only if not one byte of the request can have reached the upstream. hyper
-//! hands a request back exactly if its connection never took it; everything else may have been sent, but for what the
-//! upstream itself says that it has not read: a stream that it refused, a handshake that it ended. A request
-//! that was handed back goes out on another connection, since nothing has happened to it; nothing else is ever
-//! tried again.
+//! Invariant: `NeverSent` means that no byte of the request can have reached the upstream. hyper hands a
+//! request back only if its connection never took it; such a request goes out on another connection. Every
+//! other request may have been sent, except on a stream or a handshake that the upstream refused, and is
+//! never retried.
 //!
-//! Invariant: a connection has one owner (`kept`), and nothing that came on it before a request is taken for its response (`line`).
+//! Invariant: a connection has one owner (`kept`), and bytes that came before a request are never its
+//! response (`line`).
 
 mod handed;
 mod kept;
@@ -41,44 +41,44 @@ use crate::peer::Peer;
 use crate::tls::client::Settings;
 use crate::tls::live::Live;
 
-/// How long a connection may take to be made, if the call's own time does not end sooner.
+/// Timeout for connecting, if the call's own timeout is not shorter.
 const MAX_CONNECT_TIME: Duration = Duration::from_secs(5);
-/// How many connections are kept for later, and how many of them for one owner.
+/// Largest number of idle connections, in all and of one owner.
 const MAX_IDLE: usize = 512;
 const MAX_IDLE_OF_ONE: usize = 64;
-/// How long one is kept. Shorter than servers keep theirs, so that none is closed just as it is used: whether a
-/// request reached it then could not be told.
+/// Largest idle time of a connection. It is shorter than that of servers, so that none is closed just as it
+/// is used: the fate of the request would be unknown then.
 const MAX_IDLE_TIME: Duration = Duration::from_secs(4);
-/// How many commands are with the upstream at a time, shared by tenant and caller.
+/// Largest number of commands at the upstream, shared by tenant and caller.
 const MAX_COMMANDS: usize = 2048;
-/// How many other requests are, shared by the client's address and connection: whoever reads slowly there cannot hold up
-/// commands.
+/// Largest number of other requests at the upstream, shared by the client's address and connection: slow
+/// readers there cannot hold up commands.
 const MAX_GUESTS: usize = 1536;
-/// The most that is read ahead of one response.
+/// Largest number of bytes that are read ahead of one response.
 const MAX_READ_AHEAD: usize = 64 * 1024;
-/// The same, over HTTP/2: of one response, and of all on a connection.
+/// HTTP/2 windows: read-ahead of one response, and of all on a connection.
 const STREAM_WINDOW: u32 = 64 * 1024;
 const CONNECTION_WINDOW: u32 = 256 * 1024;
-/// How long a connection may take to be ready for the next request once a response has ended.
+/// Timeout for a connection to be ready for its next request after a response.
 const SETTLE_TIME: Duration = Duration::from_secs(1);
-/// How often an HTTP/2 connection is asked whether it is still there.
+/// Interval of pings on an HTTP/2 connection.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
-/// How many stale connections are passed over for one request.
+/// Largest number of stale connections that are skipped for one request.
 const MAX_STALE: usize = 16;
 
-/// What a request is sent for.
+/// Purpose of a request to the upstream.
 #[derive(Clone, Copy)]
 pub enum Purpose<'a> {
-    /// A command: part of an execution, whose lease is looked at in the last moment.
+    /// Command: part of an execution, whose lease is checked at the last moment.
     Command(&'a Execution),
-    /// A question that is asked for a caller.
+    /// Question on behalf of a caller.
     Question(&'a Principal),
-    /// A request that is passed on, for whoever is at the other end of a client's connection.
+    /// Forwarded request of a client's connection.
     PassOn(Option<&'a Peer>),
 }
 
 impl<'a> Purpose<'a> {
-    /// The only one who may use its connection again; `None` if nobody may.
+    /// Returns the only owner that may use its connection again; `None` if none may.
     fn owner(self) -> Option<Owner> {
         match self {
             Purpose::Command(execution) => Some(Owner::Commands(execution.principal().clone())),
@@ -87,7 +87,7 @@ impl<'a> Purpose<'a> {
         }
     }
 
-    /// Whose place it takes.
+    /// Returns the holder of its place.
     fn holder(self) -> Holder {
         match self {
             Purpose::Command(execution) => of_caller(execution.principal()),
@@ -96,7 +96,7 @@ impl<'a> Purpose<'a> {
         }
     }
 
-    /// The way of its request, for a command.
+    /// Returns the delivery of a command's request.
     fn delivery(self) -> Option<&'a Delivery> {
         match self {
             Purpose::Command(execution) => Some(execution.delivery()),
@@ -104,7 +104,7 @@ impl<'a> Purpose<'a> {
         }
     }
 
-    /// Whether it may be sent: whether the executor still holds its lease, if there is one.
+    /// Returns true if it may be sent: a command's executor must still hold its lease.
     fn may_send(self) -> bool {
         match self {
             Purpose::Command(execution) => execution.check_lease().is_ok(),
@@ -117,29 +117,29 @@ fn of_caller(principal: &Principal) -> Holder {
     Holder::new(principal.tenant(), principal.caller())
 }
 
-/// Why there is no response.
+/// Reason for having no response.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
-    /// Nothing was sent, since this client or caller has as much with the upstream as it may.
+    /// Nothing was sent, since this client or caller has reached its limit at the upstream.
     #[error("not sent: too many requests are with the upstream")]
     Overloaded,
     /// Nothing reached the upstream.
     #[error("not sent: {0}")]
     NeverSent(String),
-    /// Something may have.
+    /// Something may have reached the upstream.
     #[error("broke off: {0}")]
     MaybeSent(String),
 }
 
-/// A connection that speaks HTTP/2, with any number of requests on it.
+/// HTTP/2 connection, which carries any number of requests.
 #[derive(Clone)]
 struct Http2 {
     sender: http2::SendRequest<HandedBody>,
-    /// An answer on it is late: no other request begins on it.
+    /// True if an answer on it is late: no further request begins on it.
     is_retired: Arc<AtomicBool>,
 }
 
-/// A connection that speaks HTTP/1, between requests.
+/// HTTP/1 connection between requests.
 struct Http1 {
     sender: http1::SendRequest<Outgoing>,
     socket: Arc<TcpStream>,
@@ -147,14 +147,15 @@ struct Http1 {
 }
 
 impl Http1 {
-    /// Ends the connection at once, whatever of a request is still to be written.
+    /// Ends the connection at once, even if part of a request is unwritten.
     fn end(socket: &TcpStream, conduct: &Conduct) {
         conduct.forbid();
         let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
     }
 }
 
-/// A request without an answer. If it is dropped, its connection ends at once: hyper would go on sending the body.
+/// Request without an answer. Dropping it ends its connection at once, since hyper would go on sending the
+/// body.
 struct Unfinished(Option<(Arc<TcpStream>, Arc<Conduct>)>);
 
 impl Unfinished {
@@ -175,7 +176,7 @@ impl Drop for Unfinished {
     }
 }
 
-/// The upstream, and the connections to it.
+/// Upstream with its connections.
 pub struct Upstream {
     authority: Authority,
     tls: Option<Arc<Live<Settings>>>,
@@ -183,16 +184,16 @@ pub struct Upstream {
     reuse: UpstreamReuse,
     connect_time: Duration,
     idle: Kept<Http1>,
-    /// HTTP/2: one connection for each owner. Streams are told apart by their numbers, but they share windows and the number
-    /// of streams: whoever reads slowly, or asks a lot, would hold up the others.
+    /// HTTP/2: one connection for each owner. Streams share windows and a limit on their number: a slow or
+    /// busy client would hold up the others.
     streams: Kept<Http2>,
     commands: Shares,
     guests: Shares,
 }
 
 impl Upstream {
-    /// The upstream at this authority. `shortest_call` is the least time that any call has: connecting must take
-    /// less, since a call that ends while it connects could not be told from one that was sent.
+    /// Makes the upstream at this authority. `shortest_call` is the shortest timeout of all calls: connecting
+    /// must take less, since a call that ends while it connects could not be told from one that was sent.
     pub fn new(
         authority: Authority,
         tls: Option<Arc<Live<Settings>>>,
@@ -222,7 +223,7 @@ impl Upstream {
     ) -> Result<Response<Body>, SendError> {
         let places = if let Purpose::Command(_) = purpose { &self.commands } else { &self.guests };
         let place = places.try_take(purpose.holder(), 1).ok_or(SendError::Overloaded)?;
-        // An upstream may leave a body unread that it does not expect, and take it for the next request.
+        // An upstream may leave an unexpected body unread, and take it for the next request.
         let is_alone = has_no_body(request.method()) && !request.body().is_end_stream();
         let owner = purpose.owner().filter(|_| self.reuse == UpstreamReuse::Caller && !is_alone);
         match self.protocol {
@@ -273,7 +274,7 @@ impl Upstream {
             }
             request.body_mut().redirect(&line.conduct);
             let conduct = line.conduct.clone();
-            // Nobody asks for an interim answer: what it is to the upstream, nobody knows.
+            // An interim answer was not requested, and its meaning to the upstream is unknown.
             hyper::ext::on_informational(&mut request, move |_| conduct.doubt());
             let unfinished = Unfinished::new(&line);
             let sent = line.sender.try_send_request(request).await;
@@ -299,7 +300,7 @@ impl Upstream {
         Err(never_sent("every connection that was kept had been closed"))
     }
 
-    /// A response whose connection is kept for its owner once it has ended.
+    /// Returns a response whose connection is kept for its owner after the end of the body.
     fn answered(
         self: &Arc<Self>,
         response: Response<Incoming>,
@@ -319,7 +320,8 @@ impl Upstream {
         response
     }
 
-    /// HTTP/1.0 may leave the host out, HTTP/1.1 never (RFC 9112, section 3.2): then it is the upstream itself.
+    /// Names the upstream as the host if there is none: HTTP/1.0 may omit it, HTTP/1.1 never (RFC 9112,
+    /// section 3.2).
     fn name_host(&self, headers: &mut HeaderMap) {
         if !headers.contains_key(HOST)
             && let Ok(host) = HeaderValue::from_str(self.authority.as_str())
@@ -337,7 +339,8 @@ impl Upstream {
     ) -> Result<Response<Body>, SendError> {
         *request.version_mut() = Version::HTTP_2;
         let host = request.headers_mut().remove(HOST);
-        // HTTP/2 has no such field, and hyper would remove what it names: `TE: trailers`, which gRPC asks for.
+        // HTTP/2 has no such field, and hyper would remove the fields that it names, including gRPC's `TE:
+        // trailers`.
         request.headers_mut().remove(CONNECTION);
         *request.uri_mut() = self.absolute(request.uri(), host.as_ref())?;
         let mut connection = self.http2(owner).await?;
@@ -374,7 +377,7 @@ impl Upstream {
         }
     }
 
-    /// The target at the host that is to be told, or at the upstream itself.
+    /// Returns the absolute target at this host, or at the upstream itself.
     fn absolute(&self, uri: &Uri, host: Option<&HeaderValue>) -> Result<Uri, SendError> {
         let told = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
         let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
@@ -386,7 +389,8 @@ impl Upstream {
             .map_err(|error| never_sent(error.to_string()))
     }
 
-    /// A connection, with its handshake done if there is one. Until then, nothing of any request has been said.
+    /// Connects, and performs the TLS handshake if there is one. No byte of any request is sent before its
+    /// end.
     async fn connect(&self) -> Result<Connected, SendError> {
         match tokio::time::timeout(self.connect_time, self.reach()).await {
             Ok(connected) => connected.map_err(|error| never_sent(error.to_string())),
@@ -398,7 +402,7 @@ impl Upstream {
         let port = self.authority.port_u16().unwrap_or(if self.tls.is_some() { 443 } else { 80 });
         let host = self.authority.host().trim_start_matches('[').trim_end_matches(']');
         let socket = TcpStream::connect((host, port)).await?;
-        // Requests are written whole; waiting for more to fill a packet only delays them.
+        // Requests are written whole; a delay to fill packets gains nothing.
         let _ = socket.set_nodelay(true);
         let socket = Arc::new(socket);
         let Some(tls) = &self.tls else { return Ok(Connected::Plain(socket)) };
@@ -417,7 +421,7 @@ impl Upstream {
         }
     }
 
-    /// The owner's HTTP/2 connection, made anew if it is gone.
+    /// Returns the owner's HTTP/2 connection, or makes a new one.
     async fn http2(&self, owner: Option<Owner>) -> Result<Http2, SendError> {
         let current = owner.as_ref().and_then(|owner| self.streams.take(owner));
         let is_good = |http2: &Http2| !http2.sender.is_closed() && !http2.is_retired.load(Ordering::SeqCst);
@@ -438,14 +442,14 @@ impl Upstream {
         Ok(connection)
     }
 
-    /// The owner's connection that was used last, is ready, and on which nothing waits. One that is not ready may still be
-    /// taking another request.
+    /// Returns the owner's last used connection that is ready and has no unread bytes. One that is not ready
+    /// may still be taking another request.
     fn take_idle(&self, owner: &Owner) -> Option<Http1> {
         std::iter::from_fn(|| self.idle.take(owner))
             .find(|line| line.sender.is_ready() && is_quiet(&line.socket))
     }
 
-    /// Keeps a connection that is ready, if nothing was doubtful about the request that it carried.
+    /// Keeps a ready connection, if its last request was without doubt.
     fn keep(&self, owner: Owner, line: Http1) {
         if !line.conduct.is_clean() || line.sender.is_closed() {
             return;
@@ -460,13 +464,13 @@ impl Upstream {
     }
 }
 
-/// A connection to the upstream.
+/// Connection to the upstream.
 enum Connected {
     Plain(Arc<TcpStream>),
     Encrypted(Box<TlsStream<Wire>>, Arc<TcpStream>),
 }
 
-/// Begins to speak HTTP/1.1.
+/// Starts HTTP/1.1.
 async fn start_http1<S>(stream: S, socket: Arc<TcpStream>, is_plain: bool) -> Result<Http1, SendError>
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
@@ -483,7 +487,7 @@ where
     Ok(Http1 { sender, socket, conduct })
 }
 
-/// Begins to speak HTTP/2.
+/// Starts HTTP/2.
 async fn start_http2(
     io: impl Read + Write + Unpin + Send + 'static,
     patience: Duration,
@@ -506,7 +510,7 @@ fn never_sent(why: impl Into<String>) -> SendError {
     SendError::NeverSent(why.into())
 }
 
-/// An error with what caused it: hyper's own words alone say little.
+/// Returns an error with its causes: hyper's own text alone says little.
 fn describe(error: &hyper::Error) -> String {
     match std::error::Error::source(error) {
         Some(cause) => format!("{error}: {cause}"),
@@ -514,12 +518,12 @@ fn describe(error: &hyper::Error) -> String {
     }
 }
 
-/// Whether only the end of the connection ends this HTTP/1 response (RFC 9112, section 6.3).
+/// Returns true if only the end of the connection ends this HTTP/1 response (RFC 9112, section 6.3).
 fn is_close_delimited(response: &Response<Incoming>) -> bool {
     !forward::is_chunked(response.headers()) && response.body().size_hint().exact().is_none()
 }
 
-/// Whether another reader could see another end of this HTTP/1 response.
+/// Returns true if another reader could see another end of this HTTP/1 response.
 fn is_doubtful(response: &Response<Incoming>) -> bool {
     let headers = response.headers();
     let has_coding = headers.contains_key(TRANSFER_ENCODING);
@@ -531,23 +535,24 @@ fn is_doubtful(response: &Response<Incoming>) -> bool {
         || (is_bodiless && (has_coding || has_length))
 }
 
-/// REFUSED_STREAM: the upstream's word that it did nothing with the request (RFC 9113, section 8.7).
+/// Returns true for REFUSED_STREAM: the upstream did not process the request (RFC 9113, section 8.7).
 fn was_refused(error: &hyper::Error) -> bool {
     std::error::Error::source(error)
         .and_then(|cause| cause.downcast_ref::<h2::Error>())
         .is_some_and(|cause| cause.is_remote() && cause.reason() == Some(h2::Reason::REFUSED_STREAM))
 }
 
-/// HTTP/2 has no form for this request: it was refused here, and nothing of it was sent.
+/// Returns true if HTTP/2 has no form for this request: it was refused here, and nothing of it was sent.
 fn is_malformed(error: &hyper::Error) -> bool {
     std::error::Error::source(error)
         .and_then(|cause| cause.downcast_ref::<h2::Error>())
         .is_some_and(|cause| !cause.is_io() && cause.reason().is_none())
 }
 
-/// The upstream's word that it did not accept our certificate, or lacks one. In TLS 1.3 it comes when our part of the
-/// handshake is done and a request may be on its way, which nobody reads any more (RFC 8446, sections 4.4.2.4 and 6.2):
-/// these alerts belong to the handshake, and no server has ended that and sends one.
+/// Returns true if the upstream refused the gateway's certificate, or lacks one. In TLS 1.3 this alert comes
+/// when the gateway's part of the handshake is done and a request may be on its way, which the upstream does
+/// not read any more (RFC 8446, sections 4.4.2.4 and 6.2). These alerts belong to the handshake: no server
+/// sends one after its end.
 fn was_turned_away(error: &hyper::Error) -> bool {
     use rustls::AlertDescription as Alert;
     let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<std::io::Error>());
@@ -567,7 +572,7 @@ fn was_turned_away(error: &hyper::Error) -> bool {
     )
 }
 
-/// A response's body over HTTP/1; its connection is kept for its owner once the body was read to its end.
+/// Body of an HTTP/1 response; its connection is kept for its owner once the body was read to its end.
 struct Pooled {
     body: Incoming,
     line: Option<Http1>,
@@ -575,7 +580,7 @@ struct Pooled {
 }
 
 impl Pooled {
-    /// Keeps the connection once it is ready, which it mostly is.
+    /// Keeps the connection once it is ready, which it mostly is already.
     fn give_back(&mut self) {
         let Some((mut line, (upstream, owner))) = self.line.take().zip(self.keeps.take()) else { return };
         let Some(upstream) = upstream.upgrade() else { return };
@@ -616,7 +621,7 @@ impl http_body::Body for Pooled {
 
 impl Drop for Pooled {
     fn drop(&mut self) {
-        // A body that was empty from the start is never polled.
+        // A body that is empty from the start is never polled.
         if self.body.is_end_stream() {
             self.give_back();
         }
@@ -626,10 +631,10 @@ impl Drop for Pooled {
     }
 }
 
-/// A response's body over HTTP/2, with the place that it takes.
+/// Body of an HTTP/2 response, with its place.
 struct Streamed {
     body: WholeBody<Incoming>,
-    /// A connection ends when nobody can send on it any more.
+    /// A connection ends when its last sender is dropped.
     _connection: Http2,
     _place: Arc<Mutex<Option<Share>>>,
 }

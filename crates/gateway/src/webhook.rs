@@ -1,4 +1,5 @@
-//! Where providers send their events: `POST /.well-known/semel/webhooks/NAME`, beside the commands of clients.
+//! Webhooks, to which providers send events: `POST /.well-known/semel/webhooks/NAME`, beside the commands of
+//! clients.
 
 mod places;
 
@@ -20,16 +21,16 @@ use semel_http::{Body, WholeBody};
 use self::places::PLACES;
 use crate::entry::EntryBody;
 
-/// The path below which each webhook has its name.
+/// Path prefix of all webhooks.
 pub const WEBHOOKS_PATH: &str = "/.well-known/semel/webhooks/";
 
-/// How long an event may take to come. Providers send a few kilobytes at once.
+/// Timeout for the body of an event. Providers send a few kilobytes at once.
 const BODY_TIME: Duration = Duration::from_secs(10);
 
-/// When a provider is to send again what could not be kept.
+/// `Retry-After` for a provider whose event could not be stored.
 const LATER: Duration = Duration::from_secs(5);
 
-/// Answers what was sent to a webhook of this name.
+/// Answers a request to the webhook of this name.
 pub async fn answer(
     webhooks: &Webhooks,
     name: &str,
@@ -45,7 +46,8 @@ pub async fn answer(
     if let Err(refused) = webhooks.greet(name, request.headers()) {
         return last(told(&problem(&refused)), &request);
     }
-    // Nobody is known before the body is: it has little room, little time, and its own share of both.
+    // The sender is unauthenticated until the body is read: it gets little room, little time, and its own
+    // share of both.
     let Some(_place) = PLACES.take(name, peer) else {
         return last(told(&problem(&Refused::Unavailable)), &request);
     };
@@ -70,7 +72,7 @@ pub async fn answer(
     }
 }
 
-/// The same answer, after which nobody reads what else comes.
+/// Returns the answer as the last one on its connection: the body of the request is not read.
 fn last(mut answer: Response<Body>, request: &Request<EntryBody<Incoming>>) -> Response<Body> {
     if request.version() <= Version::HTTP_11 {
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));

@@ -1,7 +1,7 @@
-//! Cross-origin requests of browsers (the CORS protocol of the Fetch standard): which pages may read the gateway's own
-//! answers. The listener asks it about every request.
+//! Cross-origin requests of browsers (the CORS protocol of the Fetch standard): decides which pages may read
+//! the gateway's own answers. The listener applies it to every request.
 //!
-//! Invariant: an answer of the upstream, its own fields of CORS included, passes untouched.
+//! Invariant: an answer of the upstream passes unchanged, including its own CORS fields.
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
@@ -15,7 +15,8 @@ use semel_core::path::RESERVED_PATH;
 use semel_http::{AnswerFacts, Body};
 use semel_settings::{CorsOrigin, CorsSettings, Preflight};
 
-/// Header fields that a page may read in the gateway's own answers, beside those that every page may.
+/// Header fields that a page may read in the gateway's own answers, beside those that the standard always
+/// allows.
 const EXPOSED: HeaderValue = HeaderValue::from_static(
     "Idempotency-Body, Idempotency-Expires, Idempotency-Operation-Id, Idempotency-Replayed, Idempotency-Retry, \
      Idempotent-Replayed, Link, Location, Retry-After, Stripe-Should-Retry, WWW-Authenticate, X-Request-Id",
@@ -24,24 +25,24 @@ const EXPOSED: HeaderValue = HeaderValue::from_static(
 /// Methods of the gateway's own routes that a page may use.
 const OWN_METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD");
 
-/// The most names that are granted in the answer to a preflight.
+/// Largest number of field names that a preflight's answer grants.
 const MAX_NAMES: usize = 64;
 
-/// The answers of the gateway to pages of other origins. Without origins, no field of CORS is ever written.
+/// CORS answers of the gateway. Without configured origins it never writes a CORS field.
 #[derive(Clone, Debug, Default)]
 pub struct Cors(CorsSettings);
 
-/// The value of `Access-Control-Allow-Origin` for one request; none if its origin is not granted anything.
+/// Value of `Access-Control-Allow-Origin` for one request; none if its origin is granted nothing.
 #[derive(Clone, Debug)]
 pub struct Grant(Option<HeaderValue>);
 
 impl Cors {
-    /// Makes the answers that these settings grant.
+    /// Makes the CORS answers for these settings.
     pub fn new(settings: CorsSettings) -> Cors {
         Cors(settings)
     }
 
-    /// Decides about the origin of a request.
+    /// Decides on the origin of a request.
     pub fn grant(&self, headers: &HeaderMap) -> Grant {
         let mut lines = headers.get_all(ORIGIN).iter();
         let (Some(origin), None) = (lines.next(), lines.next()) else { return Grant(None) };
@@ -55,7 +56,7 @@ impl Cors {
         Grant(self.0.origins.iter().any(is_listed).then(|| origin.clone()))
     }
 
-    /// Answers a preflight that is the gateway's to answer.
+    /// Answers a preflight, if the gateway is to answer it.
     pub fn preflight<B>(&self, request: &Request<B>) -> Option<Response<Body>> {
         let headers = request.headers();
         let method = headers.get(ACCESS_CONTROL_REQUEST_METHOD)?;
@@ -83,13 +84,13 @@ impl Cors {
         Some(answer)
     }
 
-    /// Lets the page of a granted origin read an answer, if it is the gateway's own.
+    /// Lets the page of a granted origin read an answer, if the answer is the gateway's own.
     pub fn apply(&self, answer: &mut Response<Body>, grant: Grant) {
         if self.0.origins.is_empty() || !AnswerFacts::of(answer).is_own() {
             return;
         }
         let headers = answer.headers_mut();
-        // A stored response that is told without its body has the fields of the upstream.
+        // A stored response that is sent without its body has the fields of the upstream.
         if headers.contains_key(ACCESS_CONTROL_ALLOW_ORIGIN) {
             return;
         }
@@ -109,13 +110,13 @@ impl Cors {
         }
     }
 
-    /// Returns true if the answer to every origin is the same.
+    /// Returns true if every origin gets the same answer.
     fn is_open(&self) -> bool {
         self.0.origins.contains(&CorsOrigin::Any)
     }
 }
 
-/// Returns the field names that a preflight asks for, if all of them are names.
+/// Returns the requested field names of a preflight, if all of them are valid.
 fn requested(headers: &HeaderMap) -> Option<HeaderValue> {
     let names: Vec<HeaderName> = fields::elements(headers, &ACCESS_CONTROL_REQUEST_HEADERS)
         .filter(|name| !name.is_empty())

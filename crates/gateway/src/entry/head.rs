@@ -1,5 +1,5 @@
-//! One form for every request, whichever version of HTTP it came in: the rules of the guard that concern what a
-//! request asks for and not how its bytes are framed. HTTP/2 does not pass through the guard.
+//! Normal form for requests of every HTTP version: the guard's rules on the target and the fields of a
+//! request, without those on framing. HTTP/2 does not pass through the guard.
 
 use http::header::{CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue};
 use http::uri::{PathAndQuery, Scheme};
@@ -11,16 +11,16 @@ use semel_core::problem::Kind;
 
 use crate::guard::is_authority;
 
-/// The most field lines of a request.
+/// Largest number of field lines in a request.
 const MAX_FIELDS: usize = 128;
 
-/// Refuses what could mean one thing here and another behind us; the rest asks for a path at one host.
+/// Refuses a request that the upstream could read differently; returns any other with a path and one host.
 pub fn normalize<B>(request: Request<B>) -> Result<Request<B>, Problem> {
     let (mut parts, body) = request.into_parts();
     check_fields(&parts.headers)?;
     check_target(&parts.method, &parts.uri)?;
     let host = host(&parts.uri, &parts.headers)?;
-    // HTTP/1.0 alone may leave it out, and the guard sees to HTTP/1.1.
+    // Only HTTP/1.0 may omit it, and the guard checks HTTP/1.1.
     if host.is_none() && parts.version == Version::HTTP_2 {
         return refuse("The request names no host.");
     }
@@ -43,7 +43,7 @@ fn check_fields(headers: &HeaderMap) -> Result<(), Problem> {
     if headers.get_all(HOST).iter().count() > 1 || headers.get_all(CONTENT_LENGTH).iter().count() > 1 {
         return refuse("Host or Content-Length is there twice.");
     }
-    // What was decided on a field must be what is passed on.
+    // The gateway's decision and the upstream must see the same field.
     for element in fields::elements(headers, &CONNECTION).filter(|element| !element.is_empty()) {
         match HeaderName::from_bytes(element) {
             Ok(name) if !fields::is_end_to_end(&name) => {}
@@ -71,7 +71,8 @@ fn check_target(method: &Method, uri: &Uri) -> Result<(), Problem> {
     Ok(())
 }
 
-/// The path in its one form, and the query as it came. The exceptions that it needs are its route's to allow.
+/// Returns the path in its normal form, and the query unchanged. The route decides on the exemptions that it
+/// needs.
 fn target(method: &Method, uri: &Uri) -> Result<PathAndQuery, Problem> {
     let sent = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
     if *method == Method::OPTIONS && sent.path() == "*" {
@@ -91,7 +92,7 @@ fn target(method: &Method, uri: &Uri) -> Result<PathAndQuery, Problem> {
     spelled.parse().or_else(|_| refuse("The path has no form."))
 }
 
-/// The one host that is asked: the target's, or the field's, which must not contradict each other.
+/// Returns the host of a request, from its target or its `Host` field; the two must agree.
 fn host(uri: &Uri, headers: &HeaderMap) -> Result<Option<HeaderValue>, Problem> {
     let field = headers.get(HOST);
     if field.is_some_and(|field| !is_authority(field.as_bytes())) {
@@ -120,7 +121,7 @@ fn host(uri: &Uri, headers: &HeaderMap) -> Result<Option<HeaderValue>, Problem> 
     }
 }
 
-/// HTTP/2 may send a cookie in pieces; HTTP/1 wants one line (RFC 9113, section 8.2.3).
+/// Joins the parts of a cookie, which HTTP/2 may split, into one line for HTTP/1 (RFC 9113, section 8.2.3).
 fn join_cookies(headers: &mut HeaderMap) {
     let pieces: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(|value| value.as_bytes()).collect();
     if pieces.len() > 1

@@ -1,16 +1,16 @@
-//! `[[pass]]`: routes whose requests may have what is refused everywhere else.
+//! `[[pass]]`: routes whose requests are exempt from some entry rules.
 
 use std::collections::HashMap;
 
 use http::Method;
 use semel_settings::Exemption;
 
-/// The routes of all `[[pass]]`.
+/// Routes of all `[[pass]]` tables.
 #[derive(Clone, Debug, Default)]
 pub struct Passes(HashMap<Method, matchit::Router<Vec<Exemption>>>);
 
 impl Passes {
-    /// The routes of these rules. No two of them match the same requests.
+    /// Makes the routes of these rules. No two rules may match the same request.
     pub fn new<'a>(
         rules: impl IntoIterator<Item = (&'a Method, &'a str, &'a [Exemption])>,
     ) -> Result<Passes, matchit::InsertError> {
@@ -21,7 +21,7 @@ impl Passes {
         Ok(Passes(routes))
     }
 
-    /// Whether a request of this method to this path may have this.
+    /// Returns true if a request of this method and path has this exemption.
     pub fn allows(&self, method: &Method, path: &str, exemption: Exemption) -> bool {
         let allowed = self.0.get(method).and_then(|routes| routes.at(path).ok());
         allowed.is_some_and(|allowed| allowed.value.contains(&exemption))

@@ -1,5 +1,5 @@
-//! Follows a message body to its end. Used for requests, where it also judges the chunks, and for responses,
-//! where it only needs to know when they are over.
+//! Follows a message body to its end. For requests it also checks the chunks; for responses it only finds the
+//! end.
 
 use memchr::memchr;
 
@@ -7,27 +7,27 @@ use super::field;
 use super::refusal::Refusal;
 use super::section::Section;
 
-/// The most digits of a chunk size: as many as fill 64 bits.
+/// Largest number of digits in a chunk size: as many as fill 64 bits.
 const MAX_SIZE_DIGITS: usize = 16;
-/// The longest extensions of one chunk, with the white space before them.
+/// Largest length of one chunk's extensions, including the white space before them.
 const MAX_EXTENSIONS: usize = 256;
-/// The longest line in front of a chunk's data, with its CRLF.
+/// Largest length of the line before a chunk's data, with its CRLF.
 const MAX_SIZE_LINE: usize = MAX_SIZE_DIGITS + MAX_EXTENSIONS + 2;
 
-/// A body, and how much of it is still to come.
+/// Body with its remaining length.
 #[derive(Debug)]
 pub(super) enum Body {
-    /// This many bytes.
+    /// Remaining bytes of a body with a length.
     Fixed(u64),
-    /// Chunks.
+    /// Chunked body.
     Chunked(Chunked),
-    /// Everything up to the end of the connection.
+    /// Body that ends with the connection.
     Endless,
 }
 
 impl Body {
-    /// How many of these bytes, the next of the body, can be accounted for: zero if a line among them is still
-    /// incomplete, in which case they come again with more behind them.
+    /// Returns how many of these next bytes of the body are understood. Zero means that a line is still
+    /// incomplete: the caller passes them again with more bytes.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<usize, Refusal> {
         match self {
             Body::Fixed(remaining) => Ok(take_data(remaining, bytes)),
@@ -36,7 +36,7 @@ impl Body {
         }
     }
 
-    /// The number of bytes ahead that are data, whatever they say.
+    /// Returns the number of bytes ahead that are data and need no check.
     pub(super) fn data_ahead(&self) -> u64 {
         match self {
             Body::Fixed(remaining) | Body::Chunked(Chunked { part: Part::Data(remaining), .. }) => *remaining,
@@ -45,17 +45,17 @@ impl Body {
         }
     }
 
-    /// Whether nothing more belongs to it.
+    /// Returns true if the body has ended.
     pub(super) fn is_complete(&self) -> bool {
         matches!(self, Body::Fixed(0) | Body::Chunked(Chunked { part: Part::Complete, .. }))
     }
 }
 
-/// A chunked body (RFC 9112 7.1).
+/// Chunked body (RFC 9112 7.1).
 #[derive(Debug)]
 pub(super) struct Chunked {
     part: Part,
-    /// The limit on the trailer section, and its rules; none for what our own side writes.
+    /// Limit on the trailer section, whose fields are checked; none for the gateway's own responses.
     max_trailers: Option<usize>,
 }
 
@@ -69,12 +69,12 @@ enum Part {
 }
 
 impl Chunked {
-    /// A body from a client, whose trailer section may have this many bytes.
+    /// Makes the body of a client, whose trailer section may have this many bytes.
     pub(super) fn strict(max_trailers: usize) -> Chunked {
         Chunked { part: Part::Size, max_trailers: Some(max_trailers) }
     }
 
-    /// A body from our own side.
+    /// Makes the body of the gateway's own response.
     pub(super) fn trusted() -> Chunked {
         Chunked { part: Part::Size, max_trailers: None }
     }
@@ -124,7 +124,7 @@ fn take_data(remaining: &mut u64, bytes: &[u8]) -> usize {
     taken
 }
 
-/// The size a chunk announces and the length of the line that does; `None` while the line is incomplete.
+/// Returns a chunk's announced size and the length of its size line; `None` while the line is incomplete.
 fn size_line(bytes: &[u8]) -> Result<Option<(u64, usize)>, Refusal> {
     let window = &bytes[..bytes.len().min(MAX_SIZE_LINE)];
     let Some(end) = memchr(b'\n', window) else {
@@ -143,12 +143,13 @@ fn size_line(bytes: &[u8]) -> Result<Option<(u64, usize)>, Refusal> {
     Ok(Some((chunk_size(digits)?, end + 1)))
 }
 
-/// RFC 9112 7.1.1 lets white space come before a semicolon, though not in place of one.
+/// Returns true for chunk extensions. RFC 9112 7.1.1 allows white space before a semicolon, but not in place
+/// of one.
 fn is_extensions(bytes: &[u8]) -> bool {
     bytes.is_empty() || field::trim(bytes).starts_with(b";")
 }
 
-/// Over 63 bits are refused for the same reason as in `Content-Length`.
+/// Reads a chunk size. Sizes over 63 bits are refused for the same reason as in `Content-Length`.
 fn chunk_size(digits: &[u8]) -> Result<u64, Refusal> {
     let fits = digits.len() <= MAX_SIZE_DIGITS;
     let size =

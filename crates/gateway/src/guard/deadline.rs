@@ -1,4 +1,4 @@
-//! A limit on one wait after another. The timer is moved only when it would fire too late, so that a wait that
+//! Timeout for one wait after another. The timer moves only if it would fire too late, so that a wait that
 //! ends in time costs no work in the timer wheel.
 
 use std::future::Future;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// The deadline of the current wait, if there is one.
+/// Deadline of the current wait, if there is one.
 #[derive(Debug, Default)]
 pub(super) struct Deadline {
     due: Option<Instant>,
@@ -16,8 +16,8 @@ pub(super) struct Deadline {
 }
 
 impl Deadline {
-    /// Ready once the current wait has lasted this long. The first call starts it. A limit beyond what the clock
-    /// can count is none.
+    /// Becomes ready once the current wait has lasted for `limit`. The first call starts the wait. A limit
+    /// beyond the clock's range is none.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, limit: Duration) -> Poll<()> {
         self.due = self.due.or_else(|| Instant::now().checked_add(limit));
         let Some(due) = self.due else { return Poll::Pending };
@@ -34,7 +34,7 @@ impl Deadline {
         }
     }
 
-    /// The wait is over.
+    /// Ends the wait.
     pub(super) fn clear(&mut self) {
         self.due = None;
     }

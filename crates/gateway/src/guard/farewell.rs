@@ -1,6 +1,6 @@
-//! The last words on a refused connection: the response, our end of the connection closed, and then a little
-//! patience. Closing with unread bytes would send a reset that can destroy the response on its way (RFC 9112
-//! 9.6), so some of what the client still sends is read and thrown away.
+//! End of a refused connection: sends the response, closes the gateway's end, then waits briefly. Closing
+//! with unread bytes would send a reset that can destroy the response on its way (RFC 9112 9.6), so some of
+//! the client's further bytes are read and discarded.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -15,12 +15,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::deadline::Deadline;
 use super::refusal::Refusal;
 
-/// The longest that saying farewell may take.
+/// Timeout of the whole end.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The most bytes thrown away.
+/// Largest number of discarded bytes.
 const MAX_DISCARDED: usize = 256 * 1024;
 
-/// A refusal being sent.
+/// Refusal that is being sent.
 #[derive(Debug)]
 pub(super) struct Farewell {
     response: Bytes,
@@ -37,14 +37,14 @@ enum Stage {
 }
 
 impl Farewell {
-    /// `to_head`: the refused request is a `HEAD`.
+    /// Makes the end of a connection. `to_head` is true if the refused request is a `HEAD`.
     pub(super) fn new(refusal: Refusal, to_head: bool, profile: Profile) -> Farewell {
         let response = refusal.response(to_head, profile).into();
         Farewell { response, stage: Stage::Respond, deadline: Deadline::default() }
     }
 
-    /// Ready when there is nothing left to do but to drop the connection. Whether the client has heard it makes
-    /// no difference to that, so errors are not reported.
+    /// Becomes ready when only dropping the connection is left. Errors are not reported: they do not change
+    /// that.
     pub(super) fn poll<S: AsyncRead + AsyncWrite + Unpin>(
         &mut self,
         stream: &mut S,

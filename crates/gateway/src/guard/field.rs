@@ -7,7 +7,7 @@ use semel_core::fields::{Section, Treatment, treatment};
 use super::refusal::Refusal;
 use super::section::lines;
 
-/// Splits a field line into its name and its value, the latter without the white space around it.
+/// Splits a field line into its name and its value, without the white space around the value.
 pub(super) fn parse(line: &[u8]) -> Result<(&[u8], &[u8]), Refusal> {
     printable(line)?;
     if line.first().is_some_and(is_space) {
@@ -39,7 +39,7 @@ pub(super) fn check_trailers(section: &[u8]) -> Result<(), Refusal> {
 /// Refuses control bytes other than HTAB (RFC 9110 5.5). Bytes above ASCII are obs-text, which is opaque.
 pub(super) fn printable(line: &[u8]) -> Result<(), Refusal> {
     let forbidden = |byte: u8| byte.is_ascii_control() && byte != b'\t';
-    // Without an early exit this becomes a few vector instructions, and almost no line has such a byte.
+    // Without an early exit this compiles to a few vector instructions, and almost no line has such a byte.
     if !line.iter().fold(false, |found, byte| found | forbidden(*byte)) {
         return Ok(());
     }
@@ -49,12 +49,12 @@ pub(super) fn printable(line: &[u8]) -> Result<(), Refusal> {
     }
 }
 
-/// Whether these bytes are a token (RFC 9110 5.6.2).
+/// Returns true if these bytes are a token (RFC 9110 5.6.2).
 pub(super) fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && bytes.iter().all(|byte| TOKEN[usize::from(*byte)])
 }
 
-/// The bytes without the optional white space around them (RFC 9110 5.6.3).
+/// Returns the bytes without the optional white space around them (RFC 9110 5.6.3).
 pub(super) fn trim(mut bytes: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = bytes {
         bytes = rest;

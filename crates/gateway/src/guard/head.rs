@@ -1,33 +1,33 @@
-//! Judges a complete request head: what RFC 9112 lets a recipient repair or guess is refused here, because the
-//! next reader might guess differently.
+//! Checks a complete request head. It refuses everything that RFC 9112 lets a recipient repair or guess,
+//! because the next reader might guess differently.
 
 use super::field;
 use super::refusal::Refusal;
 use super::section::lines;
 use super::target::{self, Authority};
 
-/// The longest method.
+/// Largest length of a method.
 const MAX_METHOD: usize = 32;
 
-/// What the guard keeps of an accepted head.
+/// Facts about an accepted head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Head {
-    /// How its body is delimited.
+    /// Framing of the body.
     pub(super) length: Length,
-    /// The method is `HEAD`, to which every response is without a body.
+    /// True if the method is `HEAD`, to which every response is without a body.
     pub(super) is_head: bool,
 }
 
-/// How the body of a request is delimited (RFC 9112 6.3).
+/// Framing of a request's body (RFC 9112 6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Length {
-    /// By its length, zero where none is given.
+    /// Body of this length, zero if none is given.
     Fixed(u64),
-    /// By its last chunk.
+    /// Chunked body, which ends with its last chunk.
     Chunked,
 }
 
-/// Judges a head that [`Section`](super::section::Section) has delimited.
+/// Checks a head that [`Section`](super::section::Section) has delimited.
 pub(super) fn parse(section: &[u8]) -> Result<Head, Refusal> {
     let mut lines = lines(section);
     let request = RequestLine::parse(lines.next().unwrap_or_default())?;
@@ -77,7 +77,8 @@ impl<'a> RequestLine<'a> {
         Ok(RequestLine { method, authority: target::parse(target, method)?, version })
     }
 
-    /// RFC 9112 3.2 and 3.2.2, except that an absolute target does not overrule `Host`: they must agree.
+    /// Checks the host by RFC 9112 3.2 and 3.2.2, except that an absolute target does not overrule `Host`:
+    /// they must agree.
     fn check_host(&self, host: Option<Authority<'_>>) -> Result<(), Refusal> {
         match (host, self.authority) {
             (None, _) if self.version == Version::Http11 => Err(Refusal::HostMissing),
@@ -87,7 +88,7 @@ impl<'a> RequestLine<'a> {
     }
 }
 
-/// The fields that frame and route a request, each seen at most once.
+/// Fields that frame and route a request, each allowed at most once.
 #[derive(Default)]
 struct Fields<'a> {
     host: Option<Authority<'a>>,
@@ -117,8 +118,8 @@ impl<'a> Fields<'a> {
         Ok(())
     }
 
-    /// RFC 9112 6.3 allows a list of equal lengths to be read as one. A reader that does not would see another
-    /// length, so it is refused.
+    /// Takes a `Content-Length`. RFC 9112 6.3 lets a list of equal lengths be read as one; a reader that does
+    /// not would see another length, so the list is refused.
     fn add_content_length(&mut self, value: &[u8]) -> Result<(), Refusal> {
         if self.content_length.is_some() || value.contains(&b',') {
             return Err(Refusal::LengthRepeated);
@@ -151,7 +152,7 @@ impl<'a> Fields<'a> {
 
 /// Reads a `Content-Length`. Lengths over 63 bits are refused: many readers keep them in a signed integer.
 pub(super) fn content_length(value: &[u8]) -> Result<u64, Refusal> {
-    // `05` is five here, and eight-based or nothing elsewhere.
+    // Some readers take `05` for five, others for octal or for an error.
     let is_padded = value.len() > 1 && value.starts_with(b"0");
     if value.is_empty() || is_padded || !value.iter().all(u8::is_ascii_digit) {
         return Err(Refusal::LengthInvalid);

@@ -1,15 +1,15 @@
-//! Follows the requests on one connection: where a head ends, where its body ends, and whether either is to be
-//! refused. Pure: it is shown bytes by [`Guarded`](super::Guarded), which keeps those that are not yet judged.
+//! Follows the requests on one connection: finds the ends of heads and bodies, and refuses invalid ones.
+//! Pure: [`Guarded`](super::Guarded) passes the bytes, and holds those that are not yet checked.
 
 use super::body::{Body, Chunked};
 use super::head::{self, Head, Length};
 use super::refusal::Refusal;
 use super::section::Section;
 
-/// What a client with prior knowledge of HTTP/2 sends first (RFC 9113 3.4).
+/// First bytes of a client with prior knowledge of HTTP/2 (RFC 9113 3.4).
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The inbound side of a connection.
+/// Inbound side of a connection.
 #[derive(Debug)]
 pub(super) struct Inbound {
     max_head: usize,
@@ -18,32 +18,32 @@ pub(super) struct Inbound {
 
 #[derive(Debug)]
 enum State {
-    /// Before the first request, where the HTTP/2 preface may come instead.
+    /// Before the first request: the HTTP/2 preface may come instead.
     Opening,
     Head(Section),
     Body(Body),
-    /// HTTP/2, which hyper checks itself, or whatever a 101 has switched to.
+    /// HTTP/2, which hyper checks itself, or the protocol after a 101.
     Opaque,
 }
 
-/// What may be done with the bytes that were shown.
+/// Decision on the inspected bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Nothing yet: they are to be shown again, with more behind them.
+    /// No decision yet: the caller passes them again with more bytes.
     Hold,
     /// The first `length` bytes are a whole head and may pass.
     Head { length: usize, head: Head },
-    /// This many bytes continue a request, or what follows an upgrade, and may pass.
+    /// This many bytes continue a request or an upgraded connection, and may pass.
     Pass(usize),
 }
 
 impl Inbound {
-    /// A new connection, whose heads and trailer sections may have this many bytes each.
+    /// Makes the state of a new connection, whose heads and trailer sections may have this many bytes each.
     pub(super) fn new(max_head: usize) -> Inbound {
         Inbound { max_head, state: State::Opening }
     }
 
-    /// Judges the bytes after those already passed. After a refusal there is no next call.
+    /// Checks the bytes after those already passed. No call may follow a refusal.
     pub(super) fn inspect(&mut self, bytes: &[u8]) -> Result<Verdict, Refusal> {
         if bytes.is_empty() {
             return Ok(Verdict::Hold);
@@ -78,22 +78,22 @@ impl Inbound {
         }
     }
 
-    /// Whether the next byte starts or continues a head.
+    /// Returns true if the next byte starts or continues a head.
     pub(super) fn expects_head(&self) -> bool {
         matches!(self.state, State::Opening | State::Head(_))
     }
 
-    /// Whether everything passes.
+    /// Returns true if everything passes unchecked.
     pub(super) fn is_opaque(&self) -> bool {
         matches!(self.state, State::Opaque)
     }
 
-    /// Lets everything pass from here on: the protocol was switched.
+    /// Lets everything pass from here on, after the protocol was switched.
     pub(super) fn become_opaque(&mut self) {
         self.state = State::Opaque;
     }
 
-    /// The number of bytes ahead that will pass whatever they say.
+    /// Returns the number of bytes ahead that pass unchecked.
     pub(super) fn data_ahead(&self) -> u64 {
         match &self.state {
             State::Opening | State::Head(_) => 0,

@@ -1,21 +1,21 @@
-//! The bounds a guarded connection keeps.
+//! Limits of a guarded connection.
 
 use std::time::Duration;
 
-/// How much a client may send before it is understood, and how long it may take. Opaque connections (HTTP/2,
-/// and after a 101) keep only `write_timeout`.
+/// Limits on the size and the time of a client's bytes. Opaque connections (HTTP/2, and after a 101) have
+/// only `write_timeout`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The longest head and the longest trailer section, in bytes: 431 beyond.
+    /// Largest head and largest trailer section in bytes: a larger one gets 431.
     pub max_head: usize,
-    /// From the first byte of a head to its last: 408 beyond.
+    /// Timeout from the first byte of a head to its last: a slower one gets 408.
     pub head_timeout: Duration,
-    /// The longest silence inside a body that is being read: the body breaks off beyond.
+    /// Timeout for the next bytes of a body that is being read: the body breaks off.
     pub body_timeout: Duration,
-    /// From the opening of a connection, or the end of a response, to the first byte of the next head: the
-    /// connection closes beyond. The time a response takes does not count.
+    /// Timeout from the opening of a connection, or the end of a response, to the first byte of the next
+    /// head: the connection closes. The time of a response does not count.
     pub idle_timeout: Duration,
-    /// The longest that a write may make no progress: the connection breaks off beyond.
+    /// Timeout for a write without progress: the connection breaks off.
     pub write_timeout: Duration,
 }
 

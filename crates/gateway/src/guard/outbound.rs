@@ -1,12 +1,12 @@
-//! Follows the responses our own side writes, so that the guard knows when one is over and when one switches
-//! protocols. A body that merely looks like a 101 must not open the connection, hence the framing is followed.
+//! Follows the gateway's own responses, so that the guard knows when one ends and when one switches
+//! protocols. It follows the framing, because a body that looks like a 101 must not open the connection.
 
 use super::body::{Body, Chunked};
 use super::field;
 use super::head::content_length;
 use super::section::{Section, lines};
 
-/// The outbound side of a connection.
+/// Outbound side of a connection.
 #[derive(Debug)]
 pub(super) struct Outbound {
     state: State,
@@ -27,7 +27,7 @@ enum State {
     Switched,
 }
 
-/// A response that cannot be followed. hyper writes none; without this the guard would be blind.
+/// Response that cannot be followed. hyper writes none; the guard would not know what follows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the framing of a response could not be followed")]
 pub(super) struct Lost;
@@ -37,32 +37,32 @@ impl Outbound {
         Outbound { state: State::Idle, partial: Vec::new() }
     }
 
-    /// A request has passed: a response is due, without a body if the request was a `HEAD`.
+    /// Records that a request has passed: a response is due, without a body if the request was a `HEAD`.
     pub(super) fn expect_response(&mut self, to_head: bool) {
         self.state = State::Head { section: Section::trusted(), to_head };
     }
 
-    /// No response is due.
+    /// Returns true if no response is due.
     pub(super) fn is_idle(&self) -> bool {
         matches!(self.state, State::Idle)
     }
 
-    /// A response is due, and not a byte of it has been written.
+    /// Returns true if a response is due and no byte of it has been written.
     pub(super) fn is_untouched(&self) -> bool {
         matches!(self.state, State::Head { .. }) && self.partial.is_empty()
     }
 
-    /// The response that is due is one to a `HEAD`.
+    /// Returns true if the due response answers a `HEAD`.
     pub(super) fn answers_head(&self) -> bool {
         matches!(self.state, State::Head { to_head: true, .. })
     }
 
-    /// The last response was a 101.
+    /// Returns true if the last response was a 101.
     pub(super) fn has_switched(&self) -> bool {
         matches!(self.state, State::Switched)
     }
 
-    /// Follows bytes that were written.
+    /// Follows written bytes.
     pub(super) fn wrote(&mut self, bytes: &[u8]) -> Result<(), Lost> {
         if self.partial.is_empty() {
             let taken = self.follow(bytes)?;
@@ -77,7 +77,7 @@ impl Outbound {
         Ok(())
     }
 
-    /// How many of these bytes are understood.
+    /// Returns how many of these bytes are understood.
     fn follow(&mut self, bytes: &[u8]) -> Result<usize, Lost> {
         let mut taken = 0;
         while taken < bytes.len() {
@@ -109,7 +109,7 @@ impl Outbound {
     }
 }
 
-/// What follows a response head (RFC 9112 6.3).
+/// Returns the state after a response head (RFC 9112 6.3).
 fn after_head(head: &[u8], to_head: bool) -> Result<State, Lost> {
     let mut lines = lines(head);
     let status = lines.next().and_then(|line| line.get(9..12)).ok_or(Lost)?;
@@ -133,7 +133,7 @@ fn after_head(head: &[u8], to_head: bool) -> Result<State, Lost> {
     Ok(if body.is_complete() { State::Idle } else { State::Body(body) })
 }
 
-/// The value of a field line that has this name. Our own side has written it: what it may hold needs no check.
+/// Returns the value of a field line of this name. The gateway has written it, so the value needs no check.
 fn value_of<'a>(name: &[u8], line: &'a [u8]) -> Option<&'a [u8]> {
     let (start, rest) = line.split_at_checked(name.len())?;
     let value = rest.strip_prefix(b":")?;

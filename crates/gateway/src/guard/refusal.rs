@@ -1,5 +1,6 @@
-//! Why a connection is refused, and the response that says so. Raised by the pure part of the guard, sent by
-//! [`Farewell`](super::farewell::Farewell). The text is fixed: nothing a client sent is ever sent back.
+//! Reasons for refusing a connection, with the response. The pure part of the guard raises them and
+//! [`Farewell`](super::farewell::Farewell) sends them. The text is fixed: no byte of a client is ever sent
+//! back.
 
 use http::{HeaderName, HeaderValue};
 use semel_core::Problem;
@@ -7,10 +8,10 @@ use semel_core::policy::Profile;
 use semel_core::problem::{Kind, PROBLEMS_PATH};
 use thiserror::Error;
 
-/// What was wrong with the bytes of a connection. Its text is the `detail` a client reads.
+/// Fault in the bytes of a connection. Its text is the `detail` that a client reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 pub enum Refusal {
-    /// A line ends in LF without CR.
+    /// A line that ends in LF without CR.
     #[error("A line ends in a bare LF.")]
     BareLineFeed,
     /// A CR that no LF follows.
@@ -22,16 +23,16 @@ pub enum Refusal {
     /// More than one empty line before the request line.
     #[error("More than one empty line comes before the request line.")]
     LeadingLines,
-    /// Not two single spaces between three non-empty parts.
+    /// A request line that is not three non-empty parts with single spaces between them.
     #[error("The request line is not: method, one space, target, one space, version.")]
     RequestLine,
-    /// The method is not a token, or too long.
+    /// A method that is no token, or too long.
     #[error("The method is not a token of at most 32 bytes.")]
     Method,
     /// `CONNECT` asks for a tunnel.
     #[error("CONNECT is not supported: this is a gateway and no tunnel.")]
     Connect,
-    /// Neither 1.1 nor 1.0.
+    /// A version other than 1.1 and 1.0.
     #[error("The version is neither HTTP/1.1 nor HTTP/1.0.")]
     Version,
     /// Control, space or non-ASCII bytes in the target.
@@ -40,7 +41,7 @@ pub enum Refusal {
     /// A fragment in the target.
     #[error("The request target has a fragment.")]
     TargetFragment,
-    /// Not origin-form, absolute-form or asterisk-form.
+    /// A target that is not in origin-form, absolute-form or asterisk-form.
     #[error("The request target is neither a path nor an absolute http URI.")]
     TargetForm,
     /// `*` with a method other than `OPTIONS`.
@@ -52,10 +53,10 @@ pub enum Refusal {
     /// Userinfo in the target's authority.
     #[error("The request target has userinfo.")]
     TargetUserinfo,
-    /// The authority of the target is not a host and a port.
+    /// An authority of the target that is not a host and a port.
     #[error("The authority of the request target is not a host with an optional port.")]
     TargetAuthority,
-    /// The target and `Host` name different authorities.
+    /// Different authorities in the target and `Host`.
     #[error("The request target and Host name different authorities.")]
     ForeignAuthority,
     /// An HTTP/1.1 request without `Host`.
@@ -64,7 +65,7 @@ pub enum Refusal {
     /// More than one `Host` line.
     #[error("There is more than one Host.")]
     HostRepeated,
-    /// `Host` is not a host and a port.
+    /// A `Host` that is not a host and a port.
     #[error("Host is not a host with an optional port.")]
     HostInvalid,
     /// A field line that continues the one before.
@@ -82,13 +83,13 @@ pub enum Refusal {
     /// `Content-Length` together with `Transfer-Encoding`.
     #[error("Content-Length and Transfer-Encoding come together.")]
     LengthWithCoding,
-    /// More than one `Content-Length`, be it in several lines or in one list.
+    /// More than one `Content-Length`, in several lines or in one list.
     #[error("There is more than one Content-Length.")]
     LengthRepeated,
-    /// `Content-Length` is not all digits, or has a zero in front.
+    /// A `Content-Length` with a non-digit, or with a leading zero.
     #[error("Content-Length is not a decimal number in its shortest form.")]
     LengthInvalid,
-    /// `Content-Length` is over 63 bits.
+    /// A `Content-Length` over 63 bits.
     #[error("Content-Length is too large.")]
     LengthTooLarge,
     /// More than one `Transfer-Encoding` line.
@@ -100,34 +101,34 @@ pub enum Refusal {
     /// `Transfer-Encoding` in an HTTP/1.0 request.
     #[error("An HTTP/1.0 request has a Transfer-Encoding.")]
     CodingBeforeItsTime,
-    /// A chunk size is not all hexadecimal digits.
+    /// A chunk size with a byte that is no hexadecimal digit.
     #[error("A chunk size is not a hexadecimal number.")]
     ChunkSize,
-    /// A chunk size is over 16 digits or 63 bits.
+    /// A chunk size over 16 digits or 63 bits.
     #[error("A chunk size is too large.")]
     ChunkSizeTooLarge,
-    /// The extensions of a chunk are over the limit.
+    /// Chunk extensions over the limit.
     #[error("The extensions of a chunk are too long.")]
     ChunkExtensionTooLong,
-    /// The data of a chunk are not followed by CRLF.
+    /// Chunk data that CRLF does not follow.
     #[error("A chunk does not end where its size says.")]
     ChunkEnd,
-    /// A field after the body that means something in a head only.
+    /// A trailer field that is allowed in a head only.
     #[error("A trailer field belongs into the head of the request, or is not the client's to send.")]
     TrailerForbidden,
-    /// The head, or the trailer section, is over the limit.
+    /// A head or trailer section over the limit.
     #[error("The head of the request is too large.")]
     HeadTooLarge,
     /// Too many field lines.
     #[error("The request has too many field lines.")]
     TooManyFields,
-    /// The head did not arrive in time.
+    /// A head that did not arrive before its timeout.
     #[error("The head of the request did not arrive in time.")]
     HeadTimeout,
 }
 
 impl Refusal {
-    /// The kind of problem that the client is told.
+    /// Returns the kind of problem in the response.
     pub(super) fn kind(self) -> Kind {
         match self {
             Refusal::HeadTooLarge | Refusal::TooManyFields => Kind::RequestHeadTooLarge,
@@ -136,7 +137,8 @@ impl Refusal {
         }
     }
 
-    /// The whole response, after which the connection closes. One to a `HEAD` has no body, only its length.
+    /// Returns the whole response, after which the connection closes. A response to a `HEAD` has no body,
+    /// only its length.
     pub(super) fn response(self, to_head: bool, profile: Profile) -> String {
         let kind = self.kind();
         let problem = Problem::new(kind, self.to_string());

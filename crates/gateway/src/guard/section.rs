@@ -1,14 +1,14 @@
-//! Finds where a head or a trailer section ends, across any number of reads. Only line ends, line counts and
-//! the length are judged here; what the lines say is judged once the section is complete.
+//! Finds the end of a head or a trailer section, across any number of reads. It checks only line ends, line
+//! counts and the length; the content of the lines is checked once the section is complete.
 
 use memchr::{memchr, memchr_iter};
 
 use super::refusal::Refusal;
 
-/// The most field lines of one section.
+/// Largest number of field lines in one section.
 pub(super) const MAX_FIELDS: usize = 128;
 
-/// A section whose end is being looked for. The bytes given to [`find`](Section::find) start at its first byte.
+/// Section whose end is searched for. The bytes given to [`find`](Section::find) start at its first byte.
 #[derive(Debug)]
 pub(super) struct Section {
     max_length: usize,
@@ -19,7 +19,7 @@ pub(super) struct Section {
     lines: usize,
 }
 
-/// What an empty line in front of everything else means.
+/// Meaning of an empty line before everything else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum LeadingLine {
     Tolerated,
@@ -28,17 +28,17 @@ enum LeadingLine {
 }
 
 impl Section {
-    /// The request line and the fields of a request. RFC 9112 2.2 lets one empty line come before them.
+    /// Makes the section for a request's head. RFC 9112 2.2 allows one empty line before it.
     pub(super) fn request_head(max_length: usize) -> Section {
         Section::new(max_length, MAX_FIELDS + 1, LeadingLine::Tolerated)
     }
 
-    /// The fields after the last chunk, possibly none.
+    /// Makes the section for the fields after the last chunk, possibly none.
     pub(super) fn trailers(max_length: usize) -> Section {
         Section::new(max_length, MAX_FIELDS, LeadingLine::Ends)
     }
 
-    /// A section written by our own side, which has no limits to keep.
+    /// Makes the section of the gateway's own response, which has no limits.
     pub(super) fn trusted() -> Section {
         Section::new(usize::MAX, usize::MAX, LeadingLine::Ends)
     }
@@ -47,9 +47,9 @@ impl Section {
         Section { max_length, max_lines, leading_line, line_start: 0, scanned: 0, lines: 0 }
     }
 
-    /// The length of the section with its closing empty line; `None` while that is still to come.
+    /// Returns the length of the section with its closing empty line; `None` while that line is missing.
     pub(super) fn find(&mut self, bytes: &[u8]) -> Result<Option<usize>, Refusal> {
-        // Nothing beyond the limit is looked at, so that the outcome does not depend on how the bytes arrive.
+        // Bytes beyond the limit are not read, so that the outcome does not depend on how the bytes arrive.
         let window = &bytes[..bytes.len().min(self.max_length)];
         while let Some(offset) = memchr(b'\n', window.get(self.scanned..).unwrap_or_default()) {
             let line = &window[self.line_start..self.scanned + offset];
@@ -80,7 +80,7 @@ impl Section {
     }
 }
 
-/// The lines of a section that [`Section::find`] has delimited, without the empty ones.
+/// Returns the lines of a section that [`Section::find`] has delimited, without the empty ones.
 pub(super) fn lines(section: &[u8]) -> impl Iterator<Item = &[u8]> {
     let ends = memchr_iter(b'\n', section);
     let lines = ends.scan(0, |start, end| Some(&section[std::mem::replace(start, end + 1)..end]));

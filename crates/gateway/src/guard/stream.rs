@@ -1,5 +1,5 @@
-//! The connection hyper gets instead of the socket. Every inbound byte is shown to [`Inbound`] before hyper, and
-//! every outbound byte to [`Outbound`] after the socket took it; this file holds the bytes and keeps the time.
+//! Connection that hyper gets instead of the socket. [`Inbound`] sees every inbound byte before hyper, and
+//! [`Outbound`] every outbound byte after the socket took it; this file holds the bytes and the timers.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -17,10 +17,10 @@ use super::limits::Limits;
 use super::outbound::Outbound;
 use super::refusal::Refusal;
 
-/// The most bytes read at once for inspection.
+/// Largest number of bytes read at once for inspection.
 const READ_SIZE: usize = 8 * 1024;
 
-/// A connection on which only unambiguous requests get through. See the [module](super) for the rules.
+/// Connection that passes only unambiguous requests. See the [module](super) for the rules.
 #[derive(Debug)]
 pub struct Guarded<S> {
     stream: S,
@@ -28,20 +28,21 @@ pub struct Guarded<S> {
     profile: Profile,
     inbound: Inbound,
     outbound: Outbound,
-    /// Read from the stream and not yet passed on.
+    /// Bytes that were read from the stream and not yet passed on.
     held: BytesMut,
-    /// How many of the held bytes may pass.
+    /// Number of held bytes that may pass.
     cleared: usize,
     refusal: Option<Refusal>,
-    /// Present if the refusal is answered here, after which hyper may not write any more.
+    /// End of the connection, if the refusal is answered here; hyper may not write any more then.
     farewell: Option<Farewell>,
     read_deadline: Deadline,
     write_deadline: Deadline,
-    /// Who waits for the current response to end, when the next request is judged, or the idle time begins.
+    /// Task that waits for the current response to end, when the next request is checked or the idle time
+    /// begins.
     awaiting_response: Option<Waker>,
 }
 
-/// What a read that has to wait is waiting for.
+/// Reason for which a read waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wait {
     Request,
@@ -70,7 +71,7 @@ impl<S> Guarded<S> {
         }
     }
 
-    /// Tells refusals in this profile.
+    /// Sends refusals in this profile.
     pub fn with_profile(self, profile: Profile) -> Guarded<S> {
         Guarded { profile, ..self }
     }
@@ -85,7 +86,7 @@ impl<S> Guarded<S> {
         }
     }
 
-    /// Judges what is held, as far as it goes.
+    /// Checks the held bytes as far as possible.
     fn judge(&mut self) {
         while self.refusal.is_none() && self.cleared < self.held.len() && self.wait() != Wait::Response {
             match self.inbound.inspect(&self.held[self.cleared..]) {
@@ -102,7 +103,7 @@ impl<S> Guarded<S> {
     }
 
     fn refuse(&mut self, refusal: Refusal) {
-        // Nothing of what was sent is logged: nobody can say what it is.
+        // No byte of the request is logged: it may be anything.
         tracing::info!(event = "request_refused", code = refusal.kind().code(), detail = %refusal);
         self.refusal = Some(refusal);
         // A refused head has no response before it; a refused body may have one, even a complete one.
@@ -111,7 +112,7 @@ impl<S> Guarded<S> {
         }
     }
 
-    /// Whether what is refused is a `HEAD`, as far as anybody can tell.
+    /// Returns true if the refused request is a `HEAD`, as far as that is known.
     fn refuses_head(&self) -> bool {
         if !self.inbound.expects_head() {
             return self.outbound.answers_head();
@@ -120,7 +121,7 @@ impl<S> Guarded<S> {
         held.strip_prefix(b"\r\n").unwrap_or(held).starts_with(b"HEAD ")
     }
 
-    /// Hands over what may pass.
+    /// Hands over the bytes that may pass.
     fn release(&mut self, buf: &mut ReadBuf<'_>) {
         let length = self.cleared.min(buf.remaining());
         buf.put_slice(&self.held[..length]);
@@ -134,7 +135,7 @@ impl<S> Guarded<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Guarded<S> {
-    /// Reads more for inspection. `false` at the end of the stream.
+    /// Reads more bytes for inspection. Returns `false` at the end of the stream.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<bool>> {
         let mut scratch = [MaybeUninit::uninit(); READ_SIZE];
         let mut scratch = ReadBuf::uninit(&mut scratch);
@@ -143,7 +144,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guarded<S> {
         Poll::Ready(Ok(!scratch.filled().is_empty()))
     }
 
-    /// Reads data that need no inspection straight to where they go. `false` at the end of the stream.
+    /// Reads data that need no inspection straight into the caller's buffer. Returns `false` at the end of
+    /// the stream.
     fn poll_data(&mut self, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<bool>> {
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
@@ -152,7 +154,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guarded<S> {
         Poll::Ready(Ok(!data.is_empty()))
     }
 
-    /// Nothing came. Ready with the end of the stream or an error if the wait has lasted too long.
+    /// Waits after a read that gave nothing. Becomes ready with the end of the stream or an error at the
+    /// timeout.
     fn poll_patience(&mut self, cx: &mut Context<'_>, wait: Wait) -> Poll<io::Result<()>> {
         let limit = match wait {
             Wait::Request => self.limits.idle_timeout,
@@ -160,7 +163,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guarded<S> {
             Wait::Body => self.limits.body_timeout,
             Wait::Response | Wait::Opaque => return Poll::Pending,
         };
-        // Not cleared: whoever reads again after the end finds it still over.
+        // Not cleared: a reader that reads again after the end gets the end again.
         ready!(self.read_deadline.poll(cx, limit));
         match wait {
             Wait::Body => Poll::Ready(Err(timed_out("the body of a request stalled"))),
@@ -172,13 +175,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guarded<S> {
         }
     }
 
-    /// What hyper reads of a refused request: nothing, or within a body, an error.
+    /// Answers hyper's read of a refused request: the end of the stream, or an error inside a body.
     fn poll_refused(&mut self, cx: &mut Context<'_>, refusal: Refusal) -> Poll<io::Result<()>> {
         ready!(self.poll_farewell(cx));
         Poll::Ready(if self.inbound.expects_head() { Ok(()) } else { Err(invalid(refusal)) })
     }
 
-    /// Ready with whether the connection is past its farewell; whatever hyper calls next moves it on.
+    /// Becomes ready with true if the connection is past its farewell; every call of hyper moves it on.
     fn poll_farewell(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         match &mut self.farewell {
             None => Poll::Ready(false),
@@ -200,7 +203,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guarded<S> {
         }
     }
 
-    /// Follows what the stream took of these buffers.
+    /// Follows the bytes that the stream took from these buffers.
     fn wrote(&mut self, bufs: &[IoSlice<'_>], mut written: usize) -> io::Result<()> {
         if self.inbound.is_opaque() {
             return Ok(());
@@ -252,7 +255,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<S> {
             let wait = this.wait();
             if wait == Wait::Response {
                 this.awaiting_response = Some(cx.waker().clone());
-                // Reading on shows that the client is still there; how far it may run ahead is bounded.
+                // Reading on shows that the client is still connected; the bytes that it may send ahead are
+                // bounded.
                 if this.held.len() >= this.limits.max_head {
                     return Poll::Pending;
                 }

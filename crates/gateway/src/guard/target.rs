@@ -1,4 +1,4 @@
-//! Request targets (RFC 9112 3.2) and the authorities they and `Host` name.
+//! Request targets (RFC 9112 3.2), and the authorities in them and in `Host`.
 
 use std::net::Ipv6Addr;
 
@@ -6,10 +6,10 @@ use memchr::memchr;
 
 use super::refusal::Refusal;
 
-/// The port that an `http` authority without one means.
+/// Port of an `http` authority that names none.
 const DEFAULT_PORT: u16 = 80;
 
-/// Judges a target. The authority is that of an absolute-form target, which must agree with `Host`.
+/// Checks a target. Returns the authority of an absolute-form target, which must agree with `Host`.
 pub(super) fn parse<'a>(target: &'a [u8], method: &[u8]) -> Result<Option<Authority<'a>>, Refusal> {
     if !target.iter().all(u8::is_ascii_graphic) {
         return Err(Refusal::TargetByte);
@@ -42,12 +42,12 @@ fn absolute(target: &[u8]) -> Result<Authority<'_>, Refusal> {
     Authority::parse(authority).ok_or(Refusal::TargetAuthority)
 }
 
-/// Whether these bytes are a host with an optional port, as `Host` and `:authority` are.
+/// Returns true if these bytes are a host with an optional port, like `Host` and `:authority`.
 pub fn is_authority(bytes: &[u8]) -> bool {
     Authority::parse(bytes).is_some()
 }
 
-/// A host and a port. Two are equal if they name the same one under `http`.
+/// Host and port. Two are equal if they name the same server under `http`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Authority<'a> {
     host: Host<'a>,
@@ -61,8 +61,8 @@ enum Host<'a> {
 }
 
 impl<'a> Authority<'a> {
-    /// Narrower than RFC 3986 3.2.2: percent-encoded bytes and sub-delimiters (the comma among them) name no
-    /// host that exists, and give two spellings to one that does.
+    /// Reads an authority. It accepts less than RFC 3986 3.2.2: percent-encoded bytes and sub-delimiters
+    /// (including the comma) name no existing host, and give a second spelling to one that exists.
     pub(super) fn parse(bytes: &'a [u8]) -> Option<Authority<'a>> {
         let (host, rest) = match bytes {
             [b'[', rest @ ..] => {

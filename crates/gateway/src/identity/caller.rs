@@ -1,8 +1,8 @@
-//! The function that names the caller of a request.
+//! Function type that names the caller of a request.
 
 use http::request::Parts;
 use semel_core::Principal;
 use semel_http::Denied;
 
-/// Returns the principal of a request, or the reason why there is none.
+/// Returns the principal of a request, or the reason for having none.
 pub(crate) type Identify = Box<dyn Fn(&Parts) -> Result<Principal, Denied> + Send + Sync>;

@@ -1,8 +1,8 @@
-//! Certificates of clients: a certificate of an authority names the caller.
+//! Client certificates: a certificate of a trusted authority names the caller.
 //!
-//! Tenant and caller are names in the certificate, never its bytes or its serial number, so that a caller with a renewed
-//! certificate is the same caller. rustls has checked it when the connection was made; this module checks that it still
-//! counts. Clients get the same answer for every refused certificate; the log has the reason.
+//! Tenant and caller are names in the certificate, never its bytes or serial number, so that renewal keeps
+//! the caller. rustls checks it during the handshake; this module checks that it is still accepted. Clients
+//! get the same answer for every refused certificate; the log has the reason.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,20 +17,20 @@ use super::caller::Identify;
 use crate::tls::certificate::{Certificate, Names};
 use crate::tls::server::{Accepting, Acceptor, Shown};
 
-/// The reason for refusing a certificate.
+/// Reason for refusing a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// It has ended since it was shown.
+    /// It has expired since the handshake.
     Ended,
-    /// It would not be accepted any more: it was revoked, or its authority is trusted no longer.
+    /// It is no longer accepted: it was revoked, or its authority is no longer trusted.
     Withdrawn,
     /// It cannot be read.
     Malformed,
-    /// It has no name where one is looked for.
+    /// It lacks the configured name.
     Missing,
-    /// It has several names where one is looked for.
+    /// It has several names in the configured field.
     Several,
-    /// The name is no plain text.
+    /// The name is not plain text.
     Form,
     /// The name is empty, too long, or holds control characters.
     Name,
@@ -50,12 +50,12 @@ impl Fault {
     }
 }
 
-/// The certificate that a client has shown when its connection was made. The listener puts it into each request.
+/// Certificate that a client presented in its handshake. The listener puts it into each request.
 pub(crate) struct Presented {
     chain: Vec<CertificateDer<'static>>,
     read: Option<Certificate>,
     acceptor: Acceptor,
-    /// By what it was checked last, and whether that accepted it.
+    /// Verifier that checked the certificate last, and its verdict.
     checked: Mutex<(Arc<Accepting>, bool)>,
 }
 
@@ -66,7 +66,7 @@ impl Presented {
         Presented { chain: shown.chain, read, acceptor, checked }
     }
 
-    /// The names in it, if it still counts.
+    /// Returns the names in the certificate, if it is still accepted.
     fn names(&self, now: Timestamp) -> Result<&Names, Fault> {
         let Certificate { ends, names } = self.read.as_ref().ok_or(Fault::Malformed)?;
         if *ends < now {
@@ -75,7 +75,7 @@ impl Presented {
         if self.still_accepted() { Ok(names) } else { Err(Fault::Withdrawn) }
     }
 
-    /// Returns true if it would be accepted now. It is checked again once the files that decide about it have changed.
+    /// Returns true if the certificate is accepted now. It is checked again once the TLS files have changed.
     fn still_accepted(&self) -> bool {
         let current = self.acceptor.current();
         let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -87,7 +87,7 @@ impl Presented {
     }
 }
 
-/// Names the caller by the certificate of the connection.
+/// Returns the function that names the caller by the certificate of the connection.
 pub(crate) fn identify(settings: &ClientCertificates) -> Identify {
     let settings = settings.clone();
     Box::new(move |parts: &Parts| {
@@ -109,7 +109,7 @@ fn principal(settings: &ClientCertificates, names: &Names) -> Result<Principal, 
     Principal::new(&tenant, &name_in(settings.caller, names)?).map_err(|_| Fault::Name)
 }
 
-/// Returns the name that a certificate has in this field, if it is the only one there, and text.
+/// Returns the name that a certificate has in this field, if it is the only one there and is text.
 fn name_in(field: CertificateField, names: &Names) -> Result<String, Fault> {
     let found = match field {
         CertificateField::CommonName => &names.common_names,
@@ -122,7 +122,7 @@ fn name_in(field: CertificateField, names: &Names) -> Result<String, Fault> {
     match (&found[..], field) {
         ([], _) => Err(Fault::Missing),
         ([None], _) => Err(Fault::Form),
-        // A name of the DNS is the same in any case.
+        // DNS names are case-insensitive.
         ([Some(name)], CertificateField::Dns) => Ok(name.to_ascii_lowercase()),
         ([Some(name)], _) => Ok(name.clone()),
         _ => Err(Fault::Several),

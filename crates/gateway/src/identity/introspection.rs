@@ -1,7 +1,7 @@
-//! Opaque tokens and sessions: a service is shown one, and names its tenant and caller.
+//! Opaque tokens and sessions: a service receives the credential, and names its tenant and caller.
 //!
-//! `credential` takes the token or the session out of a request, `introspector` asks and remembers, and `verdict` reads the
-//! answer of the service.
+//! `credential` takes the token or the session out of a request, `introspector` asks and caches, and
+//! `verdict` reads the answer of the service.
 
 mod credential;
 mod introspector;
@@ -22,18 +22,18 @@ use crate::peer::{Peer, network};
 use credential::Credential;
 use introspector::Introspector;
 
-/// Reads everything that asking needs from outside: the files for TLS and the variable.
+/// Reads everything from outside that introspection needs: the TLS files and the variable.
 ///
 /// # Errors
-/// If something is missing, or cannot be used.
+/// Fails if something is missing or cannot be used.
 pub fn check(settings: &IntrospectionSettings) -> anyhow::Result<()> {
     Introspector::new(settings).map(drop)
 }
 
-/// Makes what names the caller of a request.
+/// Returns the function that names the caller of a request.
 ///
 /// # Errors
-/// If the service could not be asked with these settings.
+/// Fails if the service cannot be asked with these settings.
 pub(crate) fn identify(
     settings: &IntrospectionSettings,
 ) -> anyhow::Result<impl Fn(&Parts) -> Identifying + Send + Sync + 'static> {
@@ -55,17 +55,17 @@ pub(crate) fn identify(
     })
 }
 
-/// Connects to the service, and hangs up.
+/// Connects to the service and disconnects.
 ///
 /// # Errors
-/// If it cannot be asked with these settings, or takes no connection.
+/// Fails if the service cannot be asked with these settings, or accepts no connection.
 pub async fn reach(settings: &IntrospectionSettings) -> anyhow::Result<()> {
     check(settings)?;
     Client::new(settings.url.clone(), settings.tls.settings())?.connect().await?;
     Ok(())
 }
 
-/// A caller that is being named.
+/// Pending identification of a caller.
 type Identifying = Pin<Box<dyn Future<Output = Result<Principal, Denied>> + Send>>;
 
 const INVALID: &str = "Bearer error=\"invalid_token\"";
@@ -85,7 +85,7 @@ mod tests {
 
     use semel_settings::{Claim, IntrospectionSettings, Presentation, ServiceTls, TenantSource};
 
-    /// The settings that tests begin with.
+    /// Returns the settings that tests begin with.
     pub(in crate::identity::introspection) fn settings() -> IntrospectionSettings {
         IntrospectionSettings {
             url: "http://127.0.0.1:1/introspect".parse().expect("it is an address"),

@@ -1,8 +1,8 @@
 //! Tokens of an issuer: a signed JWT names the caller.
 //!
-//! Tenant and caller are claims of the token and never its bytes, so that a caller with a new token is the same caller.
-//! A token is checked here and now, with the keys in memory: `keys` reads a set of them, `source` fetches it again and
-//! again, `token` checks one token. What a client is told about a refused one is always the same; the log says why.
+//! Tenant and caller are claims of the token and never its bytes, so that a new token keeps the caller.
+//! `keys` reads a key set, `source` refreshes it, `token` checks one token with the keys in memory. A client
+//! gets the same answer for every refused token; the log has the reason.
 
 mod keys;
 mod source;
@@ -25,12 +25,12 @@ use keys::{KeySet, Missing};
 use source::Reader;
 use token::Fault;
 
-/// Reads the keys, and asks for them again in the background from then on.
+/// Reads the keys, and refreshes them in the background from then on.
 ///
 /// # Errors
-/// If they cannot be read now.
+/// Fails if they cannot be read now.
 pub(crate) async fn identify(settings: &JwtSettings) -> anyhow::Result<Identify> {
-    // Whichever other provider is ever compiled in: signatures are checked by this one.
+    // Signatures are checked by this provider, even if another one is compiled in.
     let _ = jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER.install_default();
     let reader = Reader::new(settings)?;
     let (text, keys) = read(&reader, settings).await?;
@@ -48,12 +48,12 @@ pub(crate) async fn identify(settings: &JwtSettings) -> anyhow::Result<Identify>
 /// Returns the number of keys that tokens can be checked with now.
 ///
 /// # Errors
-/// If they cannot be read.
+/// Fails if they cannot be read.
 pub async fn count_keys(settings: &JwtSettings) -> anyhow::Result<usize> {
     Ok(read(&Reader::new(settings)?, settings).await?.1.len())
 }
 
-/// The keys as they are now, and the text that they are in.
+/// Returns the current keys, with the text that they were read from.
 async fn read(reader: &Reader, settings: &JwtSettings) -> anyhow::Result<(Bytes, KeySet)> {
     let reading = async {
         let text = reader.read().await?;
@@ -65,11 +65,11 @@ async fn read(reader: &Reader, settings: &JwtSettings) -> anyhow::Result<(Bytes,
         .with_context(|| format!("`jwks` in `[identity]`: no keys can be read from {}", settings.keys))
 }
 
-/// Checks tokens with the keys as they were read last.
+/// Checks tokens with the keys that were read last.
 struct Verifier {
     settings: JwtSettings,
     keys: RwLock<Arc<KeySet>>,
-    /// Somebody came with a token that may be signed by a new key.
+    /// Notified by a token that may be signed by a new key.
     unknown: Arc<Notify>,
 }
 
@@ -100,7 +100,7 @@ impl Verifier {
         checked
     }
 
-    /// Uses what was read from now on, if it can be used and is not what was read before.
+    /// Replaces the keys by what was read, if it is usable and has changed.
     fn replace(&self, before: &mut Bytes, text: Bytes) -> anyhow::Result<()> {
         if *before == text {
             return Ok(());
@@ -116,12 +116,12 @@ impl Verifier {
 /// Returns the bearer token of a request; `None` if it has no credentials that could be one.
 ///
 /// # Errors
-/// The check that its credentials do not pass.
+/// Returns the check that its credentials fail.
 pub(crate) fn bearer(parts: &Parts) -> Result<Option<&str>, &'static str> {
     presented(parts).transpose().map_err(Fault::as_str)
 }
 
-/// The bearer token of a request; `None` if it has no credentials that could be one.
+/// Returns the bearer token of a request; `None` if it has no credentials that could be one.
 fn presented(parts: &Parts) -> Option<Result<&str, Fault>> {
     let mut lines = parts.headers.get_all(AUTHORIZATION).iter();
     let line = match (lines.next()?, lines.next()) {

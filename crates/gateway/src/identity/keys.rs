@@ -1,4 +1,4 @@
-//! The API keys of whichever store the configuration names.
+//! API keys of the configured store.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,10 +12,10 @@ use semel_stores::api_keys::{ApiKey, KeyMac};
 use semel_stores::postgres::PostgresKeys;
 use semel_stores::sqlite::ApiKeys;
 
-/// The header that may carry an API key instead of `Authorization: Bearer`.
+/// Header that may carry an API key instead of `Authorization: Bearer`.
 pub(crate) const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
-/// The keys of a store.
+/// API keys of a store.
 #[derive(Clone)]
 pub enum Keys {
     /// Keys in a SQLite file.
@@ -25,7 +25,7 @@ pub enum Keys {
 }
 
 impl Keys {
-    /// Opens the keys that are kept beside the records.
+    /// Opens the keys in the store of the records.
     pub async fn open(location: &StoreLocation, access: Access) -> anyhow::Result<Keys> {
         match location {
             StoreLocation::Memory => {
@@ -42,7 +42,7 @@ impl Keys {
         Ok(Keys::Sqlite(Arc::new(Mutex::new(ApiKeys::open_for(path, access)?))))
     }
 
-    /// Makes a key, and returns it: this is the only time that anybody sees it.
+    /// Makes a key and returns it. The key is never shown again.
     pub async fn create(&self, principal: &Principal) -> anyhow::Result<(ApiKey, String)> {
         match self {
             Keys::Sqlite(keys) => {
@@ -53,7 +53,7 @@ impl Keys {
         }
     }
 
-    /// Every key, revoked ones too, the oldest first.
+    /// Returns every key including revoked ones, the oldest first.
     pub async fn list(&self) -> anyhow::Result<Vec<ApiKey>> {
         match self {
             Keys::Sqlite(keys) => on_file(keys, ApiKeys::list).await,
@@ -61,7 +61,7 @@ impl Keys {
         }
     }
 
-    /// Revokes a key. `false` if there is none of this id that was not revoked before.
+    /// Revokes a key. Returns `false` if no active key has this id.
     pub async fn revoke(&self, id: &str) -> anyhow::Result<bool> {
         match self {
             Keys::Sqlite(keys) => {
@@ -72,7 +72,7 @@ impl Keys {
         }
     }
 
-    /// The HMACs of all keys that are not revoked, and who calls with them.
+    /// Returns the HMACs of all active keys, with their callers.
     pub(crate) async fn active(&self) -> anyhow::Result<Vec<(KeyMac, Principal)>> {
         match self {
             Keys::Sqlite(keys) => on_file(keys, ApiKeys::active).await,
@@ -80,7 +80,7 @@ impl Keys {
         }
     }
 
-    /// What computes the HMAC of a key that somebody presents.
+    /// Returns the secret for the HMAC of a presented key.
     pub(crate) fn secret(&self) -> [u8; 32] {
         match self {
             Keys::Sqlite(keys) => keys.lock().unwrap_or_else(PoisonError::into_inner).secret(),
@@ -89,7 +89,7 @@ impl Keys {
     }
 }
 
-/// A file blocks its reader, so it is read where that holds nobody up.
+/// Runs a blocking file operation on a thread that may block.
 async fn on_file<T, E>(
     keys: &Arc<Mutex<ApiKeys>>,
     act: impl FnOnce(&ApiKeys) -> Result<T, E> + Send + 'static,

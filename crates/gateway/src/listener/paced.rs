@@ -1,9 +1,8 @@
-//! Responses over HTTP/2 that are not waited for without end.
+//! Timeouts for responses over HTTP/2.
 //!
-//! Over HTTP/1, the guard sees that a client reads nothing. Over HTTP/2 a client can read its socket and still give a
-//! stream no window: its response, and the connection to the upstream that it comes from, would be held for as long as
-//! it likes. So a task of our own takes the response, in pieces that share no memory with it, and gives it up when a
-//! piece is not taken in time.
+//! Over HTTP/1, the guard detects a client that reads nothing. Over HTTP/2 a client can read its socket and
+//! give a stream no window, which would hold its response and the upstream connection without limit. So a
+//! task takes the response in pieces of their own memory, and gives up when a piece is not taken in time.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,13 +14,13 @@ use http_body::{Frame, SizeHint};
 use semel_http::{Body, BoxError, Holder, Share, Shares};
 use tokio::sync::Notify;
 
-/// A response up to this many bytes is not worth a task.
+/// Largest response that needs no task, in bytes.
 const SMALL: u64 = 16 * 1024;
 
-/// The most that is handed over at once.
+/// Largest piece in bytes.
 const PIECE: usize = 16 * 1024;
 
-/// These bytes, with a share that is given back once they are written and nobody has them any more.
+/// Returns these bytes with a share, which is returned once the bytes are written and dropped.
 pub(crate) fn counted(bytes: Bytes, share: Share) -> Bytes {
     struct Counted(Bytes, #[expect(dead_code, reason = "it is given back when it is dropped")] Share);
     impl AsRef<[u8]> for Counted {
@@ -32,8 +31,8 @@ pub(crate) fn counted(bytes: Bytes, share: Share) -> Bytes {
     Bytes::from_owner(Counted(bytes, share))
 }
 
-/// The same body, given up when the client takes nothing of it for so long. Its pieces count among `responses` until they are
-/// written; where this client has too many of them already, nothing more is read.
+/// Returns the body with a timeout for each piece that the client does not take. Its pieces count among
+/// `responses` until they are written; the body is not read on while this client has too many of them.
 pub(crate) fn paced(body: Body, patience: Duration, responses: &Shares, holder: Holder) -> Body {
     use http_body::Body as _;
     let size = body.size_hint();
@@ -46,11 +45,11 @@ pub(crate) fn paced(body: Body, patience: Duration, responses: &Shares, holder: 
     Body::stream(Paced { between, size })
 }
 
-/// What passes between the task and the client.
+/// State shared by the task and the client's side.
 #[derive(Default)]
 struct Between {
     place: Mutex<Place>,
-    /// The client took something, or left.
+    /// Notified when the client took a piece or left.
     taken: Notify,
 }
 
@@ -63,14 +62,14 @@ struct Place {
 
 #[derive(Default)]
 enum Piece {
-    /// Nothing yet.
+    /// No piece yet.
     #[default]
     None,
-    /// This is next.
+    /// Next piece.
     Next(Frame<Bytes>),
-    /// That was all.
+    /// End of the body.
     End,
-    /// There will be no more, though there should be.
+    /// Failure before the end of the body.
     Broken(BoxError),
 }
 
@@ -92,7 +91,7 @@ impl Between {
         place.client_left || !matches!(place.piece, Piece::Next(_))
     }
 
-    /// Waits until what was put is taken.
+    /// Waits until the piece is taken.
     async fn taken(&self) {
         loop {
             let notified = self.taken.notified();
@@ -114,7 +113,7 @@ impl Between {
     }
 }
 
-/// What one response may take.
+/// Share of one response in the memory for responses.
 struct Room {
     responses: Shares,
     holder: Holder,
@@ -122,8 +121,8 @@ struct Room {
 }
 
 impl Room {
-    /// The piece with memory of its own: one that waits in somebody's buffer would keep all of what it was a part of.
-    /// `None` if there is no room for it in time.
+    /// Copies a piece, since a slice that waits in a buffer would keep its whole source alive. Returns `None`
+    /// if there is no room before the timeout.
     async fn piece(&self, data: &[u8]) -> Option<Bytes> {
         let taking = self.responses.take(self.holder, data.len());
         let share = tokio::time::timeout(self.patience, taking).await.ok()?;
@@ -166,7 +165,7 @@ async fn pump(mut body: Body, between: Arc<Between>, room: Room) {
     }
 }
 
-/// Hands a piece over, and waits until it is taken. Says whether it was.
+/// Hands a piece over, and waits until it is taken. Returns false if it was not.
 async fn hand_over(between: &Between, piece: Frame<Bytes>, patience: Duration) -> bool {
     between.put(Piece::Next(piece));
     if tokio::time::timeout(patience, between.taken()).await.is_err() {
@@ -177,7 +176,7 @@ async fn hand_over(between: &Between, piece: Frame<Bytes>, patience: Duration) -
     !between.place().client_left
 }
 
-/// The client's end.
+/// Client's side of the body.
 struct Paced {
     between: Arc<Between>,
     size: SizeHint,
@@ -232,7 +231,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// A body of this many bytes that shows when it is dropped.
+    /// Body of this many bytes that reports when it is dropped.
     struct Watched {
         left: usize,
         gone: Arc<Notify>,
@@ -278,7 +277,7 @@ mod tests {
         assert_eq!(collected.to_bytes().len(), 50_000);
     }
 
-    /// Reads a body to its end, and keeps nothing of it.
+    /// Reads a body to its end, and discards it.
     async fn read(mut body: Body) -> usize {
         let mut length = 0;
         while let Some(frame) = body.frame().await {
@@ -295,7 +294,7 @@ mod tests {
             let body = Body::stream(Watched { left: 10 << 20, gone: Arc::default() });
             paced(body, PATIENCE, &responses, holder)
         };
-        // As a connection does whose client reads nothing: it takes what it can get, and keeps it.
+        // Like a connection whose client reads nothing: it takes every piece it gets, and keeps it.
         let (mut unread, mut kept) = (body(greedy), Vec::new());
         while let Some(Ok(frame)) = unread.frame().await {
             kept.push(frame.into_data().expect("it is data"));

@@ -1,32 +1,34 @@
-//! The id of a request: in every log line about it, to the upstream and back in `X-Request-Id`.
+//! Id of a request: in each of its log lines, in the request to the upstream and in the answer's
+//! `X-Request-Id`.
 //!
-//! Invariant: an id is short, has no character that could forge a line of a log, and tells nothing of the request's key or
-//! credentials.
+//! Invariant: an id is short, has no character that could forge a log line, and reveals nothing of the
+//! request's key or credentials.
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use semel_core::credential::is_credential;
 use semel_core::{Ids, RandomIds};
 
-/// The field that carries it.
+/// Field that carries the id.
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// The longest id of a client.
+/// Largest length of a client's id.
 const MAX_LENGTH: usize = 128;
 
-/// The shortest part of a key or a credential that tells something about it.
+/// Shortest part of a key or a credential that reveals something.
 const TELLING: usize = 8;
 
-/// The shortest run that an id may not share with one. Two UUIDs that were drawn at the same time begin alike.
+/// Shortest run that an id may not share with a secret. Two UUIDs that were made at the same time begin
+/// alike.
 const TELLING_RUN: usize = 20;
 
-/// The id of one request.
+/// Id of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestId(HeaderValue);
 
 impl RequestId {
-    /// Takes the client's id if it is well-formed, and makes one otherwise.
+    /// Returns the client's id if it is well-formed, else a new one.
     pub fn of(headers: &HeaderMap) -> RequestId {
         let mut lines = headers.get_all(X_REQUEST_ID).iter();
         match (lines.next(), lines.next()) {
@@ -43,12 +45,12 @@ impl RequestId {
         RequestId(HeaderValue::from_str(&id).expect("hexadecimal digits are a value"))
     }
 
-    /// The id as text.
+    /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         self.0.to_str().unwrap_or_default()
     }
 
-    /// Puts the id into the head of a request, in place of whatever the client sent.
+    /// Puts the id into the head of a request, in place of the client's.
     pub fn name(&self, headers: &mut HeaderMap) {
         // Other spellings of the name would be taken for it.
         let others: Vec<HeaderName> = headers
@@ -75,15 +77,15 @@ fn is_well_formed(id: &[u8]) -> bool {
     (1..=MAX_LENGTH).contains(&id.len()) && id.iter().all(is_allowed)
 }
 
-/// Returns whether the id tells something of the request's key or of a credential: some clients use one text for several, and
-/// neither is ever logged.
+/// Returns true if the id reveals part of the request's key or of a credential: some clients use one text for
+/// several of them, and neither is ever logged.
 fn tells_secret(id: &[u8], headers: &HeaderMap) -> bool {
     let holds =
         |one: &[u8], other: &[u8]| other.len() >= TELLING && memchr::memmem::find(one, other).is_some();
     let id = id.to_ascii_lowercase();
     headers.iter().filter(|(name, _)| **name == KEY || is_credential(name)).any(|(_, line)| {
         let line = line.as_bytes().to_ascii_lowercase();
-        // The scheme, the names and the parameters around a secret are no part of it.
+        // The scheme, the names and the parameters around a secret are not part of it.
         let mut parts = line.split(|byte| b" \t;,=\"".contains(byte));
         holds(&line, &id)
             || parts.any(|part| holds(&id, part))

@@ -1,4 +1,4 @@
-//! Two connections joined after both have switched protocols, for as long as the limits allow.
+//! Tunnel between two connections that have switched protocols, within its limits.
 
 use std::io;
 use std::pin::Pin;
@@ -10,7 +10,7 @@ use semel_settings::TunnelLimits;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-/// Passes bytes between both until one side ends, both are silent for too long, or the time is over.
+/// Passes bytes in both directions until one side ends, both are idle for too long, or the time is over.
 pub(super) async fn join<A, B>(client: A, upstream: B, limits: TunnelLimits)
 where
     A: AsyncRead + AsyncWrite + Unpin,
@@ -26,7 +26,7 @@ where
     }
 }
 
-/// Ends once nothing has come from either side for this long.
+/// Completes once no byte has come from either side for this long.
 async fn silence(last: &Mutex<Instant>, idle: Duration) {
     loop {
         let due = *last.lock().unwrap_or_else(PoisonError::into_inner) + idle;
@@ -37,7 +37,7 @@ async fn silence(last: &Mutex<Instant>, idle: Duration) {
     }
 }
 
-/// A stream that notes when something came.
+/// Stream that records the time of its last bytes.
 struct Watched<S> {
     stream: S,
     last: Arc<Mutex<Instant>>,

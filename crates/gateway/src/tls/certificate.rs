@@ -1,4 +1,4 @@
-//! What stands in a certificate: names, and its end. Whether it may be believed, rustls has decided before.
+//! Contents of a certificate: its names and its expiry. rustls has decided on its trust before.
 
 use anyhow::Context;
 use semel_core::Timestamp;
@@ -7,12 +7,12 @@ use x509_cert::der::{Decode, Tag, Tagged};
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 
-/// The parts of a subject (RFC 4519).
+/// Object identifiers of subject parts (RFC 4519).
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
 const ORGANIZATION: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.10");
 const ORGANIZATIONAL_UNIT: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.11");
 
-/// The names in a certificate, in its order. One that is no plain text is there as `None`.
+/// Names in a certificate, in its order. A name that is not plain text is `None`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Names {
     pub(crate) common_names: Vec<Option<String>>,
@@ -23,7 +23,7 @@ pub(crate) struct Names {
     pub(crate) emails: Vec<Option<String>>,
 }
 
-/// When a certificate ends, and whom it names.
+/// Expiry and names of a certificate.
 pub(crate) struct Certificate {
     pub(crate) ends: Timestamp,
     pub(crate) names: Names,
@@ -33,7 +33,7 @@ impl Certificate {
     /// Reads a certificate.
     ///
     /// # Errors
-    /// If it is none.
+    /// Fails if it is no certificate.
     pub(crate) fn read(der: &[u8]) -> anyhow::Result<Certificate> {
         let certificate = x509_cert::Certificate::from_der(der).context("it cannot be read")?;
         let certificate = certificate.tbs_certificate();
@@ -69,7 +69,7 @@ impl Certificate {
     }
 }
 
-/// A text in one of the forms in which a letter has one spelling.
+/// Returns the text of a value whose encoding has one spelling per letter.
 fn text(value: &Any) -> Option<String> {
     let text = match value.tag() {
         Tag::Utf8String => Utf8StringRef::try_from(value).ok()?.as_str(),
@@ -101,13 +101,13 @@ pub(crate) mod tests {
         [&[tag][..], &length, &content].concat()
     }
 
-    /// One part of a subject: `CN` is 3, `O` is 10.
+    /// Returns one part of a subject: `CN` is 3, `O` is 10.
     fn part(number: u8, tag: u8, text: &[u8]) -> Vec<u8> {
         let pair = element(SEQUENCE, &[&[6, 3, 0x55, 4, number], &element(tag, &[text])]);
         element(SET, &[&pair])
     }
 
-    /// A certificate that nobody has signed, with these parts of a subject and these alternative names.
+    /// Returns an unsigned certificate with these parts of a subject and these alternative names.
     fn certificate(subject: &[Vec<u8>], alternatives: &[Vec<u8>]) -> Vec<u8> {
         let all = |parts: &[Vec<u8>]| element(SEQUENCE, &parts.iter().map(Vec::as_slice).collect::<Vec<_>>());
         // ecdsa-with-SHA256
@@ -130,7 +130,7 @@ pub(crate) mod tests {
         element(SEQUENCE, &[&body, &algorithm, &[3, 2, 0, 0]])
     }
 
-    /// The names of such a certificate.
+    /// Returns the names of a certificate with this common name.
     pub(crate) fn names(common_name: &[u8]) -> Names {
         let subject = [part(10, PRINTABLE, b"acme"), part(3, UTF8, common_name)];
         Certificate::read(&certificate(&subject, &[])).expect("it is a certificate").names

@@ -1,4 +1,4 @@
-//! The client's side: how the gateway meets the upstream. A certificate is always checked, its name included.
+//! Client side of TLS: connections to the upstream. The certificate is always checked, including its name.
 
 use std::sync::Arc;
 
@@ -15,28 +15,28 @@ use super::files;
 use super::live::Recipe;
 use super::{H2, HTTP1, server};
 
-/// How the upstream is met, as the settings say it.
+/// TLS settings for the upstream.
 pub struct Settings {
-    /// The files, and whom to trust.
+    /// Files and trusted authorities.
     pub tls: UpstreamTls,
-    /// Its name, or its address.
+    /// Name or address of the upstream.
     pub host: String,
-    /// What it speaks.
+    /// Protocol of the upstream.
     pub protocol: UpstreamProtocol,
 }
 
-/// What the files hold.
+/// Contents of the files.
 #[derive(PartialEq)]
 pub struct Contents {
     ca: Option<PemFile>,
     own: Option<CertifiedFiles>,
 }
 
-/// How the upstream is met now.
+/// Current TLS configuration for the upstream.
 pub struct Connecting {
     pub(crate) connector: TlsConnector,
     pub(crate) name: ServerName<'static>,
-    /// When the certificate that it is shown ends, if there is one.
+    /// Expiry of the gateway's own certificate, if it presents one.
     pub ends: Option<Timestamp>,
 }
 

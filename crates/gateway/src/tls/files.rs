@@ -1,4 +1,4 @@
-//! The files that the tables of settings name.
+//! Files that the TLS settings name.
 
 use std::path::Path;
 

@@ -1,48 +1,49 @@
-//! What is made of files, and made again when they change: new connections get the new, open ones keep the old.
+//! Products of files, made again when the files change: new connections use the new product, open ones the
+//! old.
 //!
-//! What cannot be used changes nothing: the log says once what is wrong with it, and a metric counts it.
+//! Unusable contents change nothing: the log reports them once, and a metric counts them.
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use metrics::counter;
 
-/// How often files are looked at.
+/// Interval between two reads of the files.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How something is made of files.
+/// Makes a product from files.
 pub trait Recipe: Send + Sync + 'static {
-    /// What the files hold.
+    /// Contents of the files.
     type Contents: PartialEq + Send + Sync;
-    /// What is made of that.
+    /// Product of the contents.
     type Product: Send + Sync;
 
-    /// The table of settings that names the files.
+    /// Returns the settings table that names the files.
     fn table(&self) -> &'static str;
 
     /// Reads the files.
     fn read(&self) -> anyhow::Result<Self::Contents>;
 
-    /// Makes something of what they hold.
+    /// Makes the product of these contents.
     fn make(&self, contents: &Self::Contents) -> anyhow::Result<Self::Product>;
 }
 
-/// What is made of the files as they are now.
+/// Makes the product of the current files.
 pub fn make<R: Recipe>(recipe: &R) -> anyhow::Result<R::Product> {
     recipe.make(&recipe.read()?)
 }
 
-/// Something that is made of files, as they were when they could last be used.
+/// Product of files, from their last usable contents.
 pub struct Live<R: Recipe> {
     recipe: R,
     current: RwLock<Arc<R::Product>>,
     last: Mutex<Last<R::Contents>>,
 }
 
-/// What the last look has found.
+/// Result of the last read.
 struct Last<C> {
     contents: C,
-    /// Whether these contents are in force.
+    /// True if the product in force is made of these contents.
     is_used: bool,
     complaint: Option<String>,
 }
@@ -51,7 +52,7 @@ impl<R: Recipe> Live<R> {
     /// Reads the files for the first time.
     ///
     /// # Errors
-    /// If they cannot be used.
+    /// Fails if the files cannot be used.
     pub fn new(recipe: R) -> anyhow::Result<Arc<Live<R>>> {
         let contents = recipe.read()?;
         let current = RwLock::new(Arc::new(recipe.make(&contents)?));
@@ -59,25 +60,25 @@ impl<R: Recipe> Live<R> {
         Ok(Arc::new(Live { recipe, current, last }))
     }
 
-    /// What is in force now.
+    /// Returns the product in force.
     pub fn current(&self) -> Arc<R::Product> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// The result of reading files again.
+/// Result of reading files again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Looked {
-    /// The files hold what they held before.
+    /// The contents have not changed.
     Unchanged,
-    /// New connections get the new contents.
+    /// New connections use the new contents.
     Used,
     /// The new contents cannot be used: the old ones stay.
     Refused,
 }
 
 impl Looked {
-    /// The word for logs.
+    /// Returns the word for logs.
     pub const fn as_str(self) -> &'static str {
         match self {
             Looked::Unchanged => "unchanged",
@@ -87,12 +88,12 @@ impl Looked {
     }
 }
 
-/// Something whose files can be looked at again.
+/// Product whose files can be read again.
 pub trait Look: Send + Sync {
-    /// The table of settings that names the files.
+    /// Returns the settings table that names the files.
     fn table(&self) -> &'static str;
 
-    /// Looks at the files, and uses what they hold from now on if that is new and can be used. May block.
+    /// Reads the files, and uses their contents from now on if they are new and usable. May block.
     fn look(&self) -> Looked;
 }
 
@@ -105,7 +106,7 @@ impl<R: Recipe> Look for Live<R> {
         let table = self.recipe.table();
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let made = match self.recipe.read() {
-            // Of what could not be used, that has been said.
+            // Unusable contents were reported before.
             Ok(contents) if contents == last.contents => {
                 return if last.is_used { Looked::Unchanged } else { Looked::Refused };
             }
@@ -145,7 +146,7 @@ impl<R: Recipe> Look for Live<R> {
     }
 }
 
-/// Looks at the files every few seconds.
+/// Reads the files every few seconds.
 pub async fn watch(all: Arc<[Arc<dyn Look>]>) {
     loop {
         tokio::time::sleep(LOOK_INTERVAL).await;
@@ -153,7 +154,7 @@ pub async fn watch(all: Arc<[Arc<dyn Look>]>) {
     }
 }
 
-/// Looks at all files now, and returns the result for each table.
+/// Reads all files now, and returns the result for each table.
 pub async fn look_at(all: &[Arc<dyn Look>]) -> Vec<(&'static str, Looked)> {
     let mut looked = Vec::new();
     for one in all {
@@ -171,7 +172,7 @@ mod tests {
 
     use super::*;
 
-    /// A number in a file.
+    /// Number in a file.
     struct Number(PathBuf);
 
     impl Recipe for Number {
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_used_replaces_what_was_there_and_nothing_else_does() {
+    fn only_usable_contents_replace_the_product() {
         let folder = tempfile::TempDir::new().expect("there is room for a test");
         let path = folder.path().join("number");
         let write = |text: &str| std::fs::write(&path, text).expect("there is room");

@@ -1,4 +1,4 @@
-//! The server's side: how a listener meets whoever connects to it.
+//! Server side of TLS: handshakes of a listener.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,17 +23,18 @@ use super::files;
 use super::live::{Live, Recipe};
 use super::{H2, HTTP1};
 
-/// How a listener meets whoever connects to it, as the settings say it.
+/// TLS settings of a listener.
 pub struct Settings {
-    /// The table of the settings.
+    /// Name of the settings table.
     pub table: &'static str,
-    /// What it says.
+    /// Contents of the table.
     pub tls: ListenerTls,
-    /// Whether those who show no certificate are let in, though some are asked for: others decide what they may.
+    /// True if clients without a certificate are accepted, although one is requested: other checks decide
+    /// what they may do.
     pub without_certificate: bool,
 }
 
-/// What its files hold.
+/// Contents of the files.
 #[derive(PartialEq)]
 pub struct Contents {
     own: CertifiedFiles,
@@ -41,11 +42,11 @@ pub struct Contents {
     client_crl: Option<PemFile>,
 }
 
-/// How a listener meets whoever connects to it now.
+/// Current TLS configuration of a listener.
 pub struct Accepting {
     config: Arc<ServerConfig>,
     verifier: Option<Arc<dyn ClientCertVerifier>>,
-    /// When the listener's own certificate ends, if that can be read.
+    /// Expiry of the listener's own certificate, if it can be read.
     pub ends: Option<Timestamp>,
 }
 
@@ -81,7 +82,7 @@ impl Recipe for Settings {
         let mut config = config.with_cert_resolver(Arc::new(SingleCertAndKey::from(own)));
         config.alpn_protocols = vec![H2.to_vec(), HTTP1.to_vec()];
         if verifier.is_some() {
-            // A session that is resumed brings the certificate that it began with, and nobody looks at it again.
+            // A resumed session brings the certificate of its first handshake, which is not checked again.
             config.session_storage = Arc::new(NoServerSessionStorage {});
             config.send_tls13_tickets = 0;
         }
@@ -94,7 +95,7 @@ impl Settings {
         let mut builder =
             WebPkiClientVerifier::builder_with_provider(Arc::new(ca.authorities()?), provider());
         if let Some(crl) = crl {
-            // Of whoever signs clients, there must be a list: what nobody can say is not good.
+            // The CA of the clients must have a revocation list: a certificate of unknown status is refused.
             builder = builder.with_crls(crl.revoked()?).only_check_end_entity_revocation();
         }
         if self.without_certificate {
@@ -104,7 +105,7 @@ impl Settings {
     }
 }
 
-/// When a certificate of ours ends; for monitoring, too.
+/// Returns the expiry of the gateway's own certificate, and reports it as a metric.
 pub(super) fn ends(table: &'static str, certificate: &CertificateDer<'_>) -> Option<Timestamp> {
     let ends = Certificate::read(certificate).ok()?.ends;
     gauge!("tls_certificate_end_timestamp_seconds", "table" => table).set(ends.as_millis() as f64 / 1000.0);
@@ -114,29 +115,29 @@ pub(super) fn ends(table: &'static str, certificate: &CertificateDer<'_>) -> Opt
     Some(ends)
 }
 
-/// Meets whoever connects to a listener.
+/// Accepts the handshakes of a listener.
 #[derive(Clone)]
 pub struct Acceptor {
     live: Arc<Live<Settings>>,
-    /// What metrics call the listener.
+    /// Name of the listener in metrics.
     listener: &'static str,
-    /// How long a handshake may take.
+    /// Timeout of a handshake.
     patience: Duration,
 }
 
-/// The certificates that a client has shown, and by what they were checked.
+/// Certificates that a client presented, with the configuration that checked them.
 pub struct Shown {
     pub(crate) chain: Vec<CertificateDer<'static>>,
     pub(crate) checked_by: Arc<Accepting>,
 }
 
 impl Acceptor {
-    /// Makes an acceptor for the connections of a listener; a handshake may take as long as `patience`.
+    /// Makes an acceptor for the connections of a listener; `patience` is the timeout of a handshake.
     pub fn new(live: Arc<Live<Settings>>, listener: &'static str, patience: Duration) -> Acceptor {
         Acceptor { live, listener, patience }
     }
 
-    /// Shakes hands, within its time; `None` if that comes to nothing.
+    /// Performs the handshake within its timeout; returns `None` if it fails.
     pub async fn accept(&self, stream: TcpStream) -> Option<(TlsStream<TcpStream>, Option<Shown>)> {
         let accepting = self.live.current();
         let handshake = TlsAcceptor::from(accepting.config.clone()).accept(stream);
@@ -160,14 +161,14 @@ impl Acceptor {
         Some((stream, chain))
     }
 
-    /// How whoever connects is met now.
+    /// Returns the current configuration.
     pub(crate) fn current(&self) -> Arc<Accepting> {
         self.live.current()
     }
 }
 
 impl Accepting {
-    /// Whether a client that shows this would be let in now.
+    /// Returns true if a client with this certificate chain is accepted now.
     pub(crate) fn accepts(&self, chain: &[CertificateDer<'_>]) -> bool {
         let (Some(verifier), Some((first, others))) = (&self.verifier, chain.split_first()) else {
             return false;

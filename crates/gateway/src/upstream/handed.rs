@@ -1,7 +1,8 @@
-//! The body of a request on its way out over HTTP/2.
+//! Body of an outgoing HTTP/2 request.
 //!
-//! Invariant: hyper asks for a frame only once the stream is open and the upstream's window covers every frame before it. So
-//! the end of a body is asked for, and not announced with the last frame: whoever asks for it has sent the rest.
+//! Invariant: hyper asks for a frame only once the stream is open and the upstream's window covers every
+//! earlier frame. So the end is a separate frame, not announced with the last one: a request for it proves
+//! that the rest was sent.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -10,7 +11,7 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use semel_http::{Body, BoxError, Delivery};
 
-/// The body of a request on its way out over HTTP/2, which tells a command's delivery when it was handed over whole.
+/// Body of an outgoing HTTP/2 request, which tells a command's delivery when all of it was handed over.
 pub(super) struct HandedBody {
     body: Body,
     delivery: Option<Delivery>,

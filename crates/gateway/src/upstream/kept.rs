@@ -1,5 +1,5 @@
-//! Connections that are kept for later, each for one owner. Invariant: nobody gets a connection that another has used, nor
-//! for another purpose.
+//! Idle connections, each of one owner. Invariant: no owner gets a connection that another has used, or one
+//! of another purpose.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,24 +9,24 @@ use semel_core::Principal;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// The only one who may use a connection again.
+/// Only user of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
-    /// The commands of a proven caller.
+    /// Commands of an authenticated caller.
     Commands(Principal),
-    /// Questions that are asked for a proven caller.
+    /// Questions on behalf of an authenticated caller.
     Questions(Principal),
-    /// Requests that are passed on from a client's connection, by its number: nobody has proven who is at its end.
+    /// Forwarded requests of a client's connection, by its number: their client is not authenticated.
     Connection(u64),
 }
 
-/// Connections that nobody uses, those that have waited longest first.
+/// Idle connections, the longest idle first.
 pub(super) struct Kept<T> {
     entries: Mutex<VecDeque<Entry<T>>>,
     max: usize,
     max_of_one: usize,
     time: Duration,
-    /// The first connection was kept.
+    /// Notified when the first connection is kept.
     filled: Notify,
 }
 
@@ -37,7 +37,7 @@ struct Entry<T> {
 }
 
 impl<T> Kept<T> {
-    /// So many in all, so many of one owner, each for so long.
+    /// Makes an empty set with limits in all, per owner and in time.
     pub(super) fn new(max: usize, max_of_one: usize, time: Duration) -> Kept<T> {
         Kept { entries: Mutex::default(), max, max_of_one, time, filled: Notify::new() }
     }
@@ -46,7 +46,7 @@ impl<T> Kept<T> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection of this owner that was used last.
+    /// Returns the last used connection of this owner.
     pub(super) fn take(&self, owner: &Owner) -> Option<T> {
         let mut entries = self.entries();
         expire(&mut entries, self.time);
@@ -54,7 +54,7 @@ impl<T> Kept<T> {
         entries.remove(last).map(|entry| entry.connection)
     }
 
-    /// Keeps a connection. Where there are too many, the one that has waited longest goes.
+    /// Keeps a connection. Over the limit, the longest idle one is dropped.
     pub(super) fn keep(&self, owner: Owner, connection: T) {
         let mut entries = self.entries();
         expire(&mut entries, self.time);
@@ -82,7 +82,7 @@ impl<T> Kept<T> {
         }
     }
 
-    /// Drops expired connections, and returns when the next one expires; `None` if there is none.
+    /// Drops expired connections, and returns the next expiry; `None` if no connection is left.
     fn expire(&self) -> Option<Instant> {
         let mut entries = self.entries();
         expire(&mut entries, self.time);
@@ -148,7 +148,7 @@ mod tests {
         let kept = Kept::new(4, 2, TIME);
         let closing = async {
             for _ in 0..2 {
-                // Dropped when its entry is.
+                // Dropped with its entry.
                 let connection = std::sync::Arc::new(());
                 kept.keep(Owner::Connection(1), connection.clone());
                 tokio::time::sleep(TIME / 2).await;

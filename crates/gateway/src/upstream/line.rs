@@ -1,8 +1,8 @@
-//! One HTTP/1 connection to the upstream, and its conduct: how much of a request was sent, and whether anything came that
-//! nobody had asked for.
+//! HTTP/1 connection to the upstream, and its conduct: how much of a request was sent, and if unrequested
+//! bytes came.
 //!
-//! Invariant: no byte that was there before a request's first byte was written is ever read as its response. Whoever finds
-//! that nothing was written can be sure of it: after `forbid`, nothing is.
+//! Invariant: bytes that arrived before a request's first byte was written are never read as its response. If
+//! nothing was written by the time of `forbid`, nothing ever is.
 
 use std::io;
 use std::pin::Pin;
@@ -17,29 +17,29 @@ use semel_http::{Body, BoxError, Delivery, Share};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// The body of the request has come to its end.
+/// The body of the request has ended.
 const ENDED: u8 = 1;
-/// Something of the request may have been written.
+/// Part of the request may have been written.
 const WRITTEN: u8 = 2;
-/// All of it was.
+/// All of the request was written.
 const SENT: u8 = 4;
-/// Something was not as it should be: the connection is not used again.
+/// A fault occurred: the connection is not used again.
 const DOUBTFUL: u8 = 8;
-/// Nothing may be written any more.
+/// Writing is forbidden.
 const FORBIDDEN: u8 = 16;
-/// The other end speaks HTTP/2, and takes nothing else for a request.
+/// The upstream speaks HTTP/2, and takes nothing else for a request.
 const HTTP2: u8 = 32;
 
-/// Says what to do about an upstream of another protocol.
+/// Advice on an upstream of another protocol.
 pub(super) const OTHER_PROTOCOL: &str =
     "the upstream speaks HTTP/2 and not HTTP/1.1: set `upstream_protocol` to \"h2c\", or to \"h2\" over TLS";
 
-/// The conduct of a connection during one request.
+/// Conduct of a connection during one request.
 pub(super) struct Conduct {
     flags: AtomicU8,
-    /// The place that the request takes, until the connection is idle or gone.
+    /// Place of the request, until the connection is idle or gone.
     place: Mutex<Option<Share>>,
-    /// The way of the command whose request it is.
+    /// Delivery of the command, if the request is one's.
     delivery: Mutex<Option<Delivery>>,
 }
 
@@ -48,15 +48,15 @@ impl Conduct {
         Arc::new(Conduct { flags: AtomicU8::new(0), place: Mutex::default(), delivery: Mutex::default() })
     }
 
-    /// A request comes, on a connection that is idle.
+    /// Begins a request on an idle connection.
     pub(super) fn begin(&self, place: Option<Share>) {
         self.flags.store(0, Ordering::SeqCst);
         *self.delivery.lock().unwrap_or_else(PoisonError::into_inner) = None;
         *self.place.lock().unwrap_or_else(PoisonError::into_inner) = place;
     }
 
-    /// The request is that of a command: its delivery is told when it was sent whole. If its time is over before the answer is
-    /// there, its place is free, and the connection is not used again.
+    /// Connects the request with a command's delivery, which learns when all of it was sent. At the timeout
+    /// of the call its place is freed, and the connection is not used again.
     pub(super) fn deliver(self: &Arc<Self>, delivery: &Delivery) {
         let conduct = Arc::downgrade(self);
         delivery.when_late(move || {
@@ -68,7 +68,7 @@ impl Conduct {
         *self.delivery.lock().unwrap_or_else(PoisonError::into_inner) = Some(delivery.clone());
     }
 
-    /// All of the request was written.
+    /// Records that all of the request was written.
     fn sent(&self) {
         self.set(SENT);
         if let Some(delivery) = self.delivery.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -85,23 +85,24 @@ impl Conduct {
         self.set(DOUBTFUL);
     }
 
-    /// Forbids writing from now on. True if nothing was written, and so nothing ever will be.
+    /// Forbids writing from now on. Returns true if nothing was written, and so nothing ever will be.
     pub(super) fn forbid(&self) -> bool {
         self.set(FORBIDDEN) & WRITTEN == 0
     }
 
-    /// Something is about to be written. False if that is forbidden.
+    /// Records a write before it happens. Returns false if writing is forbidden.
     fn write(&self) -> bool {
         let allowed = |flags| (flags & FORBIDDEN == 0).then_some(flags | WRITTEN);
         self.flags.fetch_update(Ordering::SeqCst, Ordering::SeqCst, allowed).is_ok()
     }
 
-    /// Whether the request was sent whole before its response began, and nothing was strange.
+    /// Returns true if the whole request was sent before its response began, without any fault.
     pub(super) fn is_clean(&self) -> bool {
         self.flags.load(Ordering::SeqCst) & (SENT | DOUBTFUL | FORBIDDEN) == SENT
     }
 
-    /// Whether the other end speaks HTTP/2: it has refused the request by its first bytes (RFC 9113, section 3.4).
+    /// Returns true if the upstream speaks HTTP/2: its first bytes refuse the request (RFC 9113, section
+    /// 3.4).
     pub(super) fn met_http2(&self) -> bool {
         self.has(HTTP2)
     }
@@ -110,13 +111,13 @@ impl Conduct {
         self.flags.load(Ordering::SeqCst) & flag != 0
     }
 
-    /// Sets a flag, and returns what was set before.
+    /// Sets a flag, and returns the former flags.
     fn set(&self, flag: u8) -> u8 {
         self.flags.fetch_or(flag, Ordering::SeqCst)
     }
 }
 
-/// The body of a request on its way out.
+/// Body of an outgoing request.
 pub(super) struct Outgoing {
     body: Body,
     conduct: Arc<Conduct>,
@@ -129,7 +130,7 @@ impl Outgoing {
         outgoing
     }
 
-    /// Another connection takes it: the one before has not.
+    /// Moves the body to another connection, after the former one has not taken it.
     pub(super) fn redirect(&mut self, conduct: &Arc<Conduct>) {
         self.conduct = conduct.clone();
         self.look();
@@ -170,8 +171,8 @@ impl http_body::Body for Outgoing {
     }
 }
 
-/// Whether nothing waits to be read, and the other end has not closed. Asks the system itself: the runtime hears of what came
-/// only when it looks the next time.
+/// Returns true if no byte waits to be read and the peer has not closed. Asks the system, since the runtime
+/// learns of new bytes only at its next poll.
 pub(super) fn is_quiet(socket: &TcpStream) -> bool {
     let mut byte = [0_u8];
     matches!(
@@ -180,7 +181,7 @@ pub(super) fn is_quiet(socket: &TcpStream) -> bool {
     )
 }
 
-/// A socket that others may look at while somebody reads and writes.
+/// Socket that can be inspected while another task reads and writes.
 pub(super) struct Wire(pub(super) Arc<TcpStream>);
 
 impl AsyncRead for Wire {
@@ -241,15 +242,15 @@ impl AsyncWrite for Wire {
     }
 }
 
-/// What hyper reads from and writes to.
+/// Stream that hyper reads from and writes to.
 pub(super) struct Line<S> {
     stream: S,
     socket: Arc<TcpStream>,
     conduct: Arc<Conduct>,
-    /// Whether what waits on the socket is what waits for hyper: not before the first answer over TLS, whose own messages
-    /// come after the handshake.
+    /// True if the bytes on the socket are those for hyper. False over TLS before the first answer, since TLS
+    /// messages follow the handshake.
     is_plain: bool,
-    /// Whether anything was read.
+    /// True if anything was read.
     has_read: bool,
 }
 
@@ -258,7 +259,7 @@ impl<S> Line<S> {
         Line { stream, socket, conduct, is_plain, has_read: false }
     }
 
-    /// Lets a request's first byte out only while nothing waits that would be taken for its response.
+    /// Allows a request's first byte only while no bytes wait that would be taken for its response.
     fn may_write(&mut self) -> io::Result<()> {
         if !self.conduct.has(WRITTEN) && self.is_plain && !is_quiet(&self.socket) {
             self.conduct.set(DOUBTFUL | FORBIDDEN);
@@ -267,7 +268,8 @@ impl<S> Line<S> {
     }
 }
 
-/// Whether a connection begins with a SETTINGS frame, as a server of HTTP/2 begins it, and no HTTP/1 response can.
+/// Returns true if a connection begins with a SETTINGS frame: every HTTP/2 server does, and no HTTP/1
+/// response can.
 fn is_settings(first: &[u8]) -> bool {
     matches!(first, [0, _, _, 4, 0, 0, 0, 0, 0, ..])
 }
@@ -286,7 +288,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Line<S> {
             return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, OTHER_PROTOCOL)));
         }
         if buf.filled().len() > before && !this.conduct.has(SENT) {
-            // An answer to a part of a request, or to none: what follows it cannot be told apart.
+            // An answer to part of a request, or to none: the bytes after it are ambiguous.
             this.conduct.doubt();
             if !this.conduct.has(WRITTEN) {
                 this.conduct.set(FORBIDDEN);
@@ -319,7 +321,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Line<S> {
         self.stream.is_write_vectored()
     }
 
-    /// hyper flushes once it has written all that it holds.
+    /// Marks the request as written: hyper flushes once it has written everything.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         ready!(Pin::new(&mut this.stream).poll_flush(cx))?;
@@ -341,7 +343,7 @@ mod tests {
 
     use super::*;
 
-    /// A connection, and the upstream's end of it.
+    /// Returns a connection, and the upstream's end of it.
     async fn connected() -> (Line<Wire>, Arc<Conduct>, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
@@ -351,7 +353,7 @@ mod tests {
         (line, conduct, theirs.expect("it connects").0)
     }
 
-    /// Waits until something is there to be read, which the runtime may not know yet.
+    /// Waits until bytes can be read, which the runtime may not know yet.
     async fn arrived(line: &Line<Wire>) {
         while is_quiet(&line.socket) {
             tokio::task::yield_now().await;
@@ -374,7 +376,7 @@ mod tests {
             line.write_all(b"POST / HTTP/1.1\r\n").await.expect_err("not later either");
             drop(line);
             let mut seen = Vec::new();
-            // What was not read makes the system end the connection with a reset.
+            // Unread bytes make the system end the connection with a reset.
             let _ = upstream.read_to_end(&mut seen).await;
             assert_eq!(seen, b"");
         }

@@ -1,25 +1,26 @@
-//! Places for events whose bodies are being read, shared among webhooks and peers: whoever dribbles bodies without a secret
-//! silences nobody but itself.
+//! Places for events whose bodies are being read, shared among webhooks and peers: a peer that sends slow
+//! bodies without a secret blocks only itself.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-/// How many events of one webhook are read at a time, in all and from one peer.
+/// Largest number of concurrent events of one webhook, in all and from one peer.
 const PER_SOURCE: usize = 128;
 const PER_PEER: usize = 8;
 
-/// The places of this process.
+/// Places of this process.
 pub(crate) static PLACES: LazyLock<EventPlaces> = LazyLock::new(EventPlaces::default);
 
-/// Who reads what, by webhook and peer. Webhooks are known by name, so there are few of them.
+/// Taken places by webhook and peer. Webhooks are configured by name, so there are few of them.
 #[derive(Default)]
 pub(crate) struct EventPlaces {
     taken: Mutex<HashMap<String, HashMap<IpAddr, usize>>>,
 }
 
 impl EventPlaces {
-    /// A place for one event of this webhook from this peer, until it is dropped; `None` if it has used its share.
+    /// Takes a place for one event of this webhook from this peer, until it is dropped; `None` if its share
+    /// is used up.
     pub(crate) fn take(&self, source: &str, peer: IpAddr) -> Option<EventPlace<'_>> {
         let mut taken = self.taken();
         let peers = taken.entry(source.to_owned()).or_default();
@@ -36,7 +37,7 @@ impl EventPlaces {
     }
 }
 
-/// A place for one event.
+/// Place for one event.
 pub(crate) struct EventPlace<'a> {
     places: &'a EventPlaces,
     source: String,

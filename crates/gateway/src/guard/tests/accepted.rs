@@ -1,4 +1,4 @@
-//! What an honest client sends, strange as it may look, passes whole.
+//! Valid requests, including unusual ones, pass completely.
 
 use super::{MAX_HEAD, Outcome, outcome};
 

@@ -1,5 +1,5 @@
-//! The property the guard exists for: hyper behind it sees exactly the requests that the guard saw, whatever
-//! was sent. Time is paused, so that a connection that waits for more comes to its end at once.
+//! Main property of the guard: hyper behind it sees exactly the requests that the guard saw, for all bytes.
+//! Time is paused, so that a connection that waits for more bytes ends at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ use super::properties::bytes;
 use crate::guard::inbound::{Inbound, Verdict};
 use crate::guard::{Guarded, Limits};
 
-/// How many requests the guard sees to their end.
+/// Returns the number of requests that the guard follows to their end.
 fn judged(bytes: &[u8]) -> usize {
     let mut inbound = Inbound::new(MAX_HEAD);
     let (mut passed, mut whole) = (0, 0);
@@ -28,7 +28,7 @@ fn judged(bytes: &[u8]) -> usize {
     whole
 }
 
-/// How many requests a service behind the guard reads to their end.
+/// Returns the number of requests that a service behind the guard reads to their end.
 async fn served(bytes: &[u8], piece: usize) -> usize {
     let seen = Arc::new(AtomicUsize::new(0));
     let service = service_fn(|request: Request<Incoming>| {
@@ -45,7 +45,7 @@ async fn served(bytes: &[u8], piece: usize) -> usize {
     let (mut reader, mut writer) = tokio::io::split(client);
     let writing = async {
         for piece in bytes.chunks(piece) {
-            // A refused connection takes no more.
+            // A refused connection takes no more bytes.
             if writer.write_all(piece).await.is_err() {
                 break;
             }
@@ -53,7 +53,7 @@ async fn served(bytes: &[u8], piece: usize) -> usize {
         }
     };
     let mut answers = Vec::new();
-    // How the connection ends is not the question here.
+    // The end of the connection is not checked here.
     let _ = tokio::join!(serving, writing, reader.read_to_end(&mut answers));
     seen.load(Ordering::SeqCst)
 }
@@ -63,7 +63,7 @@ proptest! {
 
     #[test]
     fn hyper_sees_the_requests_the_guard_saw(bytes in bytes(), piece in 1..200usize) {
-        // HTTP/2 is hyper's own affair.
+        // hyper checks HTTP/2 itself.
         if bytes.starts_with(b"PRI") {
             return Ok(());
         }

@@ -1,5 +1,6 @@
-//! Tests of the pure part, and of what only a test can make hyper do. Every case of the former is also fed byte by byte and in many other splits: how bytes arrive must
-//! never change what is passed on or why something is refused.
+//! Tests of the guard's pure part, and of cases that only a test can make hyper produce. Every case of the
+//! pure part is also fed byte by byte and in many other splits: the split must never change the passed bytes
+//! or the refusal.
 
 mod accepted;
 mod agreement;
@@ -11,10 +12,10 @@ mod stream;
 use super::inbound::{Inbound, Verdict};
 use super::refusal::Refusal;
 
-/// The limit on heads in these tests.
+/// Limit on heads in these tests.
 const MAX_HEAD: usize = 8 * 1024;
 
-/// What came of feeding a connection.
+/// Result of feeding a connection.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     heads: usize,
@@ -22,7 +23,7 @@ struct Outcome {
     refusal: Option<Refusal>,
 }
 
-/// Feeds a connection in pieces of these sizes, over and over.
+/// Feeds a connection in pieces of these sizes, repeatedly.
 fn feed(bytes: &[u8], sizes: &[usize]) -> Outcome {
     let mut inbound = Inbound::new(MAX_HEAD);
     let mut outcome = Outcome { heads: 0, passed: 0, refusal: None };
@@ -45,7 +46,7 @@ fn feed(bytes: &[u8], sizes: &[usize]) -> Outcome {
     outcome
 }
 
-/// The outcome, which must be the same in every split.
+/// Returns the outcome, which must be equal in every split.
 fn outcome(bytes: &[u8]) -> Outcome {
     let whole = feed(bytes, &[bytes.len().max(1)]);
     for sizes in [&[1][..], &[2], &[3], &[7], &[1, 2, 3, 5, 8, 13], &[64, 1], &[4096]] {

@@ -1,8 +1,8 @@
-//! The end of a response is found wherever it is, and only a real 101 switches.
+//! The end of every response is found, and only a real 101 switches protocols.
 
 use crate::guard::outbound::{Lost, Outbound};
 
-/// Where following a response leads.
+/// State after following a response.
 #[derive(Debug, PartialEq, Eq)]
 enum End {
     Untouched,

@@ -1,4 +1,4 @@
-//! For whatever bytes and however they arrive: no panic, the same outcome, and nothing passes unjudged.
+//! For all bytes and all splits: no panic, an equal outcome, and no byte passes unchecked.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::{Outcome, feed};
 use crate::guard::outbound::Outbound;
 
-/// Requests that look whole: a head with framing of every kind, agreeing or not, and something like a body.
+/// Requests that look complete: a head with framing of every kind, consistent or not, and a body-like part.
 fn request() -> impl Strategy<Value = Vec<u8>> {
     let fields = prop::sample::select(vec![
         "Content-Length: 5\r\n",
@@ -59,7 +59,7 @@ fn piece() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![8 => known.prop_map(|piece| piece.as_bytes().to_vec()), 1 => vec(any::<u8>(), 0..8)]
 }
 
-/// What a connection may carry.
+/// Bytes that a connection may carry.
 pub(super) fn bytes() -> impl Strategy<Value = Vec<u8>> {
     vec(prop_oneof![3 => request(), 1 => piece()], 0..12).prop_map(|pieces| pieces.concat())
 }

@@ -1,4 +1,4 @@
-//! Everything that is refused, and why.
+//! Every refused request, with its refusal.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ use semel_core::policy::Profile;
 use super::{MAX_HEAD, Outcome, outcome};
 use crate::guard::refusal::Refusal;
 
-/// Heads, by what is wrong with them.
+/// Invalid heads by refusal.
 const HEADS: &[(Refusal, &str)] = &[
     (Refusal::BareLineFeed, "GET / HTTP/1.1\nHost: a\n\n"),
     (Refusal::BareLineFeed, "GET / HTTP/1.1\r\nHost: a\r\nX: 1\nY: 2\r\n\r\n"),
@@ -152,7 +152,7 @@ const HEADS: &[(Refusal, &str)] = &[
     ),
 ];
 
-/// What follows a head with `Transfer-Encoding: chunked`, by what is wrong with it.
+/// Invalid bodies after a head with `Transfer-Encoding: chunked`, by refusal.
 const CHUNKS: &[(Refusal, &str)] = &[
     (Refusal::ChunkSize, "\r\nhello\r\n0\r\n\r\n"),
     (Refusal::ChunkSize, "x\r\nhello\r\n0\r\n\r\n"),
@@ -190,12 +190,12 @@ const CHUNKS: &[(Refusal, &str)] = &[
     (Refusal::FieldName, "5\r\nhello\r\n0\r\n: 1\r\n\r\n"),
 ];
 
-/// A request without fault.
+/// Valid request.
 const GOOD: &str = "POST /good HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello";
-/// A head whose body is chunked.
+/// Head of a request with a chunked body.
 const CHUNKED: &str = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
 
-/// The cases that are too long to be written out.
+/// Returns the cases that are too long to write out.
 fn long_cases() -> Vec<(Refusal, String)> {
     let fields = |count: usize| "X: 1\r\n".repeat(count);
     vec![

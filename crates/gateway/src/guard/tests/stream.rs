@@ -1,4 +1,4 @@
-//! What the stream does in situations that hyper's timing brings about too rarely to be tested through it.
+//! Behaviour of the stream in situations that hyper's timing causes too rarely for a test through hyper.
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::guard::{Guarded, Limits};
 
 const HEAD: &str = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
 
-/// A client and a server between which a request is under way whose body is still to come.
+/// Returns a client and a server with a request under way whose body is still to come.
 async fn under_way() -> (DuplexStream, Guarded<DuplexStream>) {
     let (mut client, server) = tokio::io::duplex(64 * 1024);
     let mut server = Guarded::new(server, Limits::default());
@@ -20,13 +20,13 @@ async fn under_way() -> (DuplexStream, Guarded<DuplexStream>) {
     (client, server)
 }
 
-/// Sends a bad chunk, after which the server writes this, and returns all that the client reads.
+/// Sends a bad chunk, lets the server write `late`, and returns everything that the client reads.
 async fn conversation(mut client: DuplexStream, mut server: Guarded<DuplexStream>, late: &str) -> String {
     client.write_all(b"x\r\n").await.unwrap();
     let serving = async {
         let error = server.read_u8().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidData);
-        // Whether the server may still write is for the caller to see in what the client reads.
+        // The bytes that the client reads show if the server could still write.
         let _ = server.write_all(late.as_bytes()).await;
         drop(server);
     };
@@ -89,7 +89,7 @@ async fn the_next_head_waits_for_the_response_and_is_then_read_without_further_b
 }
 
 #[tokio::test]
-async fn a_limit_beyond_the_clock_is_none() {
+async fn a_limit_beyond_the_clocks_range_never_fires() {
     let (_client, server) = tokio::io::duplex(1024);
     let mut server = Guarded::new(server, Limits { idle_timeout: Duration::MAX, ..Limits::default() });
     let mut byte = [0];
@@ -100,13 +100,13 @@ async fn a_limit_beyond_the_clock_is_none() {
     }
 }
 
-/// What a client reads that sends this and waits.
+/// Returns the bytes that a client reads after it has sent this request.
 async fn refused(request: &str) -> String {
     let (mut client, server) = tokio::io::duplex(64 * 1024);
     let mut server = Guarded::new(server, Limits::default());
     client.write_all(request.as_bytes()).await.unwrap();
     let serving = async {
-        // What may pass of a request whose body is refused is its head.
+        // Only the head of a request with a refused body may pass.
         let mut passed = Vec::new();
         let _ = server.read_to_end(&mut passed).await;
         drop(server);

@@ -1,4 +1,4 @@
-//! The token or the session that a request shows.
+//! Token or session in a request.
 
 use http::header::{AUTHORIZATION, COOKIE, HeaderName, HeaderValue};
 use http::request::Parts;
@@ -8,10 +8,10 @@ use sha2::{Digest as _, Sha256};
 
 use crate::identity::jwt::bearer;
 
-/// A digest of a credential, which does not lead back to it.
+/// Digest of a credential, which does not reveal it.
 pub(super) type Digest = [u8; 32];
 
-/// A bearer token, or a cookie with its name.
+/// Bearer token, or cookie with its name.
 #[derive(PartialEq, Eq)]
 pub(super) enum Credential {
     Bearer(String),
@@ -19,10 +19,10 @@ pub(super) enum Credential {
 }
 
 impl Credential {
-    /// Returns the one credential of a request; `None` if it has none.
+    /// Returns the credential of a request; `None` if it has none.
     ///
     /// # Errors
-    /// The check that it does not pass. Of two credentials, the upstream may take the other.
+    /// Returns the failed check. With two credentials, the upstream may use the other one.
     pub(super) fn of(
         parts: &Parts,
         settings: &IntrospectionSettings,
@@ -34,7 +34,7 @@ impl Credential {
         };
         let is_beside = parts.headers.contains_key(AUTHORIZATION);
         let credential = match (bearer, session) {
-            // Also beside a credential of another scheme: the upstream may go by that one.
+            // Also beside a credential of another scheme: the upstream may use that one.
             (_, Some(_)) if is_beside => return Err("several"),
             (Some(_), Some(_)) => return Err("several"),
             (Some(token), None) => Credential::Bearer(token.to_owned()),
@@ -60,7 +60,7 @@ impl Credential {
     }
 
     pub(super) fn digest(&self) -> Digest {
-        // A token is no session, whatever its bytes.
+        // A token and a session of equal bytes are different credentials.
         let tag: &[u8] = match self {
             Credential::Bearer(_) => b"bearer\0",
             Credential::Session { .. } => b"session\0",
@@ -68,7 +68,7 @@ impl Credential {
         Sha256::new().chain_update(tag).chain_update(self.text()).finalize().into()
     }
 
-    /// Returns the form of RFC 7662, section 2.1.
+    /// Returns the form body of RFC 7662, section 2.1.
     pub(super) fn form(&self) -> String {
         let token = utf8_percent_encode(self.text(), NON_ALPHANUMERIC);
         match self {
@@ -77,7 +77,7 @@ impl Credential {
         }
     }
 
-    /// Returns the header field that shows it as the client did.
+    /// Returns the header field that carries the credential like the client's.
     pub(super) fn field(&self) -> http::Result<(HeaderName, HeaderValue)> {
         let (name, text) = match self {
             Credential::Bearer(token) => (AUTHORIZATION, format!("Bearer {token}")),
@@ -89,7 +89,7 @@ impl Credential {
     }
 }
 
-/// Returns the one cookie of this name, with its name.
+/// Returns the only cookie of this name, with its name.
 fn session(parts: &Parts, name: &str) -> Result<Option<(String, String)>, &'static str> {
     let mut found = None;
     for pair in

@@ -1,5 +1,6 @@
-//! Asks the service that knows tokens and sessions, once for all requests that show the same credential at a time, and
-//! remembers its answers: under a digest of the credential, never under the credential itself, bounded in number and in time.
+//! Client of the introspection service. It sends each credential once for all concurrent requests with it,
+//! and caches answers under a digest of the credential, never the credential itself, bounded in number and in
+//! time.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -25,22 +26,23 @@ use super::verdict::{self, Reading, Verdict};
 use super::{INVALID, challenge, refused};
 use crate::secret;
 
-/// The largest answer, in bytes.
+/// Largest answer in bytes.
 const MAX_ANSWER: usize = 64 * 1024;
-/// The most callers that are remembered, and the most refusals.
+/// Largest number of cached callers, and of cached refusals.
 const MAX_REMEMBERED: usize = 10_000;
-/// The most credentials that the service is shown at a time; more of them wait.
+/// Largest number of concurrent calls to the service; further credentials wait.
 const MAX_AT_ONCE: usize = 256;
 
-/// Asks the service, and remembers its answers.
+/// Asks the service, and caches its answers.
 pub(super) struct Introspector {
     settings: IntrospectionSettings,
     pool: Pool,
     authorization: Option<HeaderValue>,
-    /// Each answer, and when it is forgotten. Apart, so that a flood of refusals pushes no caller out.
+    /// Answers with their expiry. Callers and refusals are apart, so that a flood of refusals evicts no
+    /// caller.
     callers: Cache<Digest, (Verdict, Instant)>,
     refusals: Cache<Digest, (Verdict, Instant)>,
-    /// Questions that are out now: each credential is shown once at a time.
+    /// Calls under way: at most one per credential.
     flights: Mutex<HashMap<Digest, watch::Receiver<Option<Verdict>>>>,
     places: Shares,
 }
@@ -78,7 +80,7 @@ impl Introspector {
     /// Returns the principal of a credential.
     ///
     /// # Errors
-    /// If the service says no, or nothing.
+    /// Fails if the service denies the credential or does not answer.
     pub(super) async fn principal(
         self: Arc<Self>,
         credential: Credential,
@@ -91,7 +93,7 @@ impl Introspector {
                 verdict
             }
             None => {
-                // Clients share the places by their address, and there by credential.
+                // Clients share the places by address, and within an address by credential.
                 let holder = Holder::new(&peer, &digest);
                 let timeout = self.settings.timeout;
                 match tokio::time::timeout(timeout, self.ask_once(credential, digest, holder)).await {
@@ -108,13 +110,13 @@ impl Introspector {
         }
     }
 
-    /// Returns the answer of a moment ago, if there is one.
+    /// Returns the cached answer, if there is one.
     fn remembered(&self, digest: &Digest) -> Option<Verdict> {
         let known = self.callers.get(digest).or_else(|| self.refusals.get(digest));
         known.and_then(|(verdict, until)| (Instant::now() < until).then_some(verdict))
     }
 
-    /// Waits for the answer to this credential, and asks if no other request has.
+    /// Waits for the answer to this credential, and starts the call unless another request has.
     async fn ask_once(self: &Arc<Self>, credential: Credential, digest: Digest, holder: Holder) -> Verdict {
         let out = self.flights().get(&digest).cloned();
         let mut answer = match out {
@@ -124,14 +126,15 @@ impl Introspector {
                 self.depart(credential, digest, place)
             }
         };
-        // Without a word, its task was ended.
+        // A call without an answer was ended with its task.
         answer
             .wait_for(Option::is_some)
             .await
             .map_or(Verdict::Unavailable, |answer| answer.clone().unwrap_or(Verdict::Unavailable))
     }
 
-    /// Shows the credential in a task of its own, which a client that leaves does not end; unless another one has by now.
+    /// Starts the call in its own task, which outlives a client that disconnects; unless another call has
+    /// begun.
     fn depart(
         self: &Arc<Self>,
         credential: Credential,
@@ -176,7 +179,7 @@ impl Introspector {
         }
     }
 
-    /// Shows the credential, and returns the answer with the time for which it may be remembered.
+    /// Sends the credential, and returns the answer with the time for which it may be cached.
     async fn ask(&self, credential: &Credential) -> (Verdict, Duration) {
         let answer = match self.question(credential) {
             Ok(question) => self.pool.ask(question, MAX_ANSWER, self.settings.timeout).await,
@@ -234,7 +237,7 @@ impl Introspector {
     }
 }
 
-/// A question that is out; its end lets the credential be shown again.
+/// Call under way; dropping it lets the credential be sent again.
 struct Flight {
     introspector: Arc<Introspector>,
     digest: Digest,
@@ -282,7 +285,7 @@ mod tests {
         assert!(remembered(1).is_some(), "and pushes no caller out");
     }
 
-    /// A service that takes every connection, counts it, and never answers.
+    /// Starts a service that accepts and counts connections and never answers.
     async fn silent() -> (Address, Arc<std::sync::atomic::AtomicUsize>) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = format!("http://{}/", listener.local_addr().expect("it is bound"));
@@ -306,12 +309,12 @@ mod tests {
         let introspector = Arc::new(introspector.expect("it needs nothing"));
         for number in 0..40 {
             let token = if number < 20 { "alice" } else { "bob" };
-            // From several addresses: the token counts.
+            // Requests from several addresses share the call, since they have the same token.
             let address = [192, 0, 2, number].into();
             let showing = introspector.clone();
             tokio::spawn(showing.principal(Credential::Bearer(token.to_owned()), Some(address)));
         }
-        // On one thread, each of them has had its turn after that.
+        // On one thread, each task has had its turn after that.
         tokio::task::yield_now().await;
         assert_eq!((introspector.flights().len(), introspector.places.held()), (2, 2));
     }

@@ -1,4 +1,4 @@
-//! The answer of the service that knows tokens and sessions.
+//! Answer of the introspection service.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use semel_core::{Principal, Timestamp};
 use semel_settings::{Claim, IntrospectionSettings, Presentation, TenantSource};
 use serde_json::{Map, Value};
 
-/// The outcome for a credential.
+/// Verdict on a credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Caller(Principal),
@@ -18,21 +18,21 @@ pub(super) enum Verdict {
     Unavailable,
 }
 
-/// The meaning of an answer.
+/// Meaning of an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Reading {
-    /// The caller, and how long the credential is still good, if the answer says so.
+    /// The caller, and the remaining lifetime of the credential, if the answer gives it.
     Caller(Principal, Option<Duration>),
-    /// No, with the check that was not passed.
+    /// Denied, with the failed check.
     Refused(&'static str),
-    /// The caller is known, and may not.
+    /// A known caller that is not allowed.
     Forbidden,
 }
 
 /// Reads an answer.
 ///
 /// # Errors
-/// The reason why it is neither a yes nor a no.
+/// Returns the reason for which the answer is neither a yes nor a no.
 pub(super) fn read(
     answer: &Response<Bytes>,
     settings: &IntrospectionSettings,
@@ -40,7 +40,7 @@ pub(super) fn read(
 ) -> Result<Reading, String> {
     match (settings.presentation, answer.status()) {
         (_, StatusCode::OK) => {}
-        // By the form, the gateway's own credential would be meant.
+        // With the form, a 401 concerns the gateway's own credential.
         (Presentation::Forward, StatusCode::UNAUTHORIZED) => return Ok(Reading::Refused("inactive")),
         (Presentation::Forward, StatusCode::FORBIDDEN) => return Ok(Reading::Forbidden),
         (_, status) => return Err(format!("it answers {status}")),
@@ -79,7 +79,7 @@ pub(super) fn read(
     })
 }
 
-/// Returns a name: a text, or a whole number.
+/// Returns a name from a string or an integer.
 fn name(claim: &Claim, document: &Value) -> Option<String> {
     match claim.of(document)? {
         Value::String(text) => Some(text.clone()),

@@ -1,6 +1,7 @@
-//! A set of keys (RFC 7517), each bound to the one algorithm that it checks.
+//! Key set (RFC 7517), each key bound to the one algorithm that it checks.
 //!
-//! Invariant: a key's own type says its algorithm, never a token. A public key cannot be taken for a shared secret.
+//! Invariant: a key's own type determines its algorithm, never a token. A public key cannot be taken for a
+//! shared secret.
 
 use anyhow::{Context, ensure};
 use base64::Engine;
@@ -9,13 +10,13 @@ use jsonwebtoken::DecodingKey;
 use semel_settings::SigningAlgorithm;
 use serde_json::{Map, Value};
 
-/// The most keys of a set.
+/// Largest number of keys in a set.
 const MAX_KEYS: usize = 100;
-/// The shortest shared secret: as long as the digest (RFC 7518, section 3.2).
+/// Shortest shared secret: as long as the digest (RFC 7518, section 3.2).
 const MIN_SECRET_BYTES: usize = 32;
-/// The shortest and the longest modulus: 2048 to 8192 bits.
+/// Shortest and longest modulus: 2048 to 8192 bits.
 const MODULUS_BYTES: std::ops::RangeInclusive<usize> = 256..=1024;
-/// A coordinate on P-256, and a key on Ed25519.
+/// Length of a coordinate on P-256, and of a key on Ed25519.
 const COORDINATE_BYTES: usize = 32;
 
 /// Returns the algorithm of this name.
@@ -32,7 +33,7 @@ fn library(algorithm: SigningAlgorithm) -> jsonwebtoken::Algorithm {
     }
 }
 
-/// A key, and what it checks.
+/// Key with its algorithm and id.
 pub(super) struct Key {
     id: Option<String>,
     algorithm: SigningAlgorithm,
@@ -40,7 +41,7 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// Returns true if this key, or its private half, has made the signature.
+    /// Returns true if this key, or its private half, made the signature.
     pub(super) fn has_signed(&self, message: &str, signature: &str) -> bool {
         let verified = jsonwebtoken::crypto::verify(
             signature,
@@ -52,23 +53,23 @@ impl Key {
     }
 }
 
-/// The reason why there is no key for a token.
+/// Reason for having no key for a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Missing {
-    /// There is none of its id and algorithm: it may be a new one.
+    /// No key has its id and algorithm: the key may be new.
     Unknown,
-    /// The token does not say which of several.
+    /// The token does not name one of several keys.
     Unnamed,
 }
 
-/// The keys that tokens are checked with.
+/// Keys that tokens are checked with.
 pub(super) struct KeySet(Vec<Key>);
 
 impl KeySet {
-    /// Reads a set. Keys that tokens cannot be checked with are passed over, as the RFC wants it.
+    /// Reads a set. Keys that cannot check tokens are skipped, as the RFC requires.
     ///
     /// # Errors
-    /// If it is no set, has too many keys, or none that can be used.
+    /// Fails if it is no set, has too many keys, or none that is usable.
     pub(super) fn parse(text: &[u8], allowed: &[SigningAlgorithm]) -> anyhow::Result<KeySet> {
         let document: Value = serde_json::from_slice(text).context("it is not JSON")?;
         let members = document.get("keys").and_then(Value::as_array);
@@ -100,7 +101,7 @@ impl KeySet {
         self.0.len()
     }
 
-    /// The one key that can have signed a token with this head.
+    /// Returns the only key that can have signed a token with this header.
     pub(super) fn find(&self, algorithm: SigningAlgorithm, id: Option<&str>) -> Result<&Key, Missing> {
         let mut fitting = self
             .0
@@ -114,7 +115,7 @@ impl KeySet {
     }
 }
 
-/// One key, or why it cannot be used.
+/// Reads one key, or returns the reason for which it cannot be used.
 fn read_key(member: &Value, allowed: &[SigningAlgorithm]) -> Result<Key, &'static str> {
     let member = member.as_object().ok_or("it is no object")?;
     let text = |name: &str| member.get(name).and_then(Value::as_str);
@@ -167,7 +168,7 @@ fn material(member: &Map<String, Value>, algorithm: SigningAlgorithm) -> Result<
             }
         }
         SigningAlgorithm::Es256 => {
-            // A point that is not compressed, as SEC 1 writes it.
+            // An uncompressed point in the form of SEC 1.
             let point = [&[4][..], &coordinate("x")?, &coordinate("y")?].concat();
             Ok(DecodingKey::from_ec_der(&point))
         }

@@ -1,4 +1,4 @@
-//! The source of an issuer's keys, and its refresh. A source that cannot be read leaves the former keys.
+//! Source of an issuer's keys, and its refresh. A source that cannot be read leaves the former keys.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -18,16 +18,16 @@ use tokio::time::{Instant, sleep_until};
 
 use super::Verifier;
 
-/// The largest set of keys.
+/// Largest key set in bytes.
 const MAX_BYTES: usize = 256 * 1024;
-/// The longest that an address may take to answer.
+/// Timeout of a fetch.
 const FETCH_TIME: Duration = Duration::from_secs(10);
-/// The interval at which a file is read.
+/// Interval between two reads of a file.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
-/// The shortest time between two fetches because of tokens with unknown keys.
+/// Shortest interval between two fetches because of tokens with unknown keys.
 const UNKNOWN_PAUSE: Duration = Duration::from_secs(10);
 
-/// Reads keys from where they are.
+/// Reads keys from their source.
 pub(super) enum Reader {
     File(PathBuf),
     Url(Pool),
@@ -77,8 +77,9 @@ async fn fetch(service: &Pool) -> anyhow::Result<Bytes> {
     Ok(answer.into_body())
 }
 
-/// Reads the keys again and again, until nobody asks any more: a file every few seconds, an address once in an interval,
-/// and soon after a token has named a key that is not there, however many tokens do. `text` is what was read first.
+/// Reads the keys again and again until the verifier is dropped: a file every few seconds, an address once in
+/// an interval, and soon after a token has named an unknown key, no matter how many tokens do. `text` is the
+/// first read.
 pub(super) async fn refresh(
     reader: Reader,
     mut text: Bytes,
@@ -108,7 +109,7 @@ pub(super) async fn refresh(
         let outcome = if replaced.is_ok() { "read" } else { "failed" };
         counter!("identity_keys_read_total", "outcome" => outcome).increment(1);
         let error = replaced.err().map(|error| format!("{error:#}"));
-        // A file is looked at often: what is wrong with it is said once.
+        // A file is read often: each fault is logged once.
         if let Some(error) = error.as_deref().filter(|_| error != complaint) {
             tracing::warn!(error, source = %settings.keys, "the keys for tokens could not be read again: the old ones stay");
         }

@@ -1,4 +1,4 @@
-//! One token (RFC 7515, RFC 7519), checked from its size to its claims. Pure: keys and time are given.
+//! Check of one token (RFC 7515, RFC 7519), from its size to its claims. Pure: keys and time are arguments.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -8,16 +8,16 @@ use serde_json::{Map, Value};
 
 use super::keys::{KeySet, Missing, algorithm_of};
 
-/// The reason for refusing a token: for the log, and for nobody else.
+/// Reason for refusing a token: for the log only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// There is more than one `Authorization` line.
+    /// It has more than one `Authorization` line.
     Several,
     /// It is longer than `max_token`.
     TooLong,
-    /// It is no signed JWT.
+    /// It is not a signed JWT.
     Malformed,
-    /// It has extensions that must be understood.
+    /// It has critical extensions, which must be understood.
     Critical,
     /// Its algorithm is none, or not allowed.
     Algorithm,
@@ -25,24 +25,24 @@ pub(super) enum Fault {
     Key(Missing),
     /// Its signature is wrong.
     Signature,
-    /// Somebody else has made it.
+    /// Another issuer made it.
     Issuer,
-    /// It was made for somebody else.
+    /// It was made for another audience.
     Audience,
-    /// It has no `exp`, or `exp`, `nbf` or `iat` is no number.
+    /// It has no `exp`, or `exp`, `nbf` or `iat` is not a number.
     Times,
-    /// Its time is over.
+    /// It has expired.
     Expired,
-    /// Its time has not begun.
+    /// It is not valid yet.
     NotYetValid,
-    /// It does not name a tenant, or one that cannot be used.
+    /// Its tenant is missing or cannot be used.
     Tenant,
-    /// It does not name a caller, or one that cannot be used.
+    /// Its caller is missing or cannot be used.
     Caller,
 }
 
 impl Fault {
-    /// Returns the word of logs and metrics.
+    /// Returns the word for logs and metrics.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Fault::Several => "several_authorization_lines",
@@ -67,7 +67,7 @@ impl Fault {
 /// Returns the caller that a valid token names.
 ///
 /// # Errors
-/// The first check that it does not pass.
+/// Returns the first failed check.
 pub(super) fn check(
     token: &str,
     settings: &JwtSettings,
@@ -105,7 +105,7 @@ pub(super) fn check(
     principal(&claims, settings)
 }
 
-/// The members of a part of a token.
+/// Returns the members of one part of a token.
 fn members(part: &str) -> Option<Map<String, Value>> {
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).ok()?).ok()
 }
@@ -141,7 +141,7 @@ fn principal(claims: &Value, settings: &JwtSettings) -> Result<Principal, Fault>
     let text = |claim: &Claim| claim.of(claims).and_then(Value::as_str);
     let tenant = text(&settings.tenant).ok_or(Fault::Tenant)?;
     let caller = text(&settings.caller).ok_or(Fault::Caller)?;
-    // The one that is at fault is the one that cannot stand beside a name that can.
+    // The tenant is at fault if it fails beside a valid caller, too.
     Principal::new(tenant, caller).map_err(|_| match Principal::new(tenant, "caller") {
         Ok(_) => Fault::Caller,
         Err(_) => Fault::Tenant,
