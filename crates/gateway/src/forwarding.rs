@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trusted_proxy_that_says_nothing_is_named_itself() {
+    fn a_trusted_proxy_without_fields_is_named_as_the_client() {
         let lines = [("host", "api.example"), ("forwarded", "for=6.6.6.6")];
         let fields = written(&forwarding(ForwardedMode::Append, &[]), Some(PROXY), &lines);
         let expected = [
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_without_a_connection_says_what_it_knows() {
+    fn a_command_without_a_connection_gets_a_host_but_no_client() {
         let fields = written(&forwarding(ForwardedMode::Append, &[]), None, &SENT);
         assert_eq!(fields, ["forwarded: for=unknown;host=\"api.example\"", "x-forwarded-host: api.example"]);
     }

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_mean_two_things_is_refused() {
+    fn ambiguous_requests_are_refused() {
         let refused = [
             request("CONNECT", "127.0.0.1:22", &[]),
             request("POST", "*", &[]),

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_somebody_could_read_in_another_way_is_refused() {
+    fn an_ambiguous_name_is_refused() {
         assert_eq!(caller(b"alice").as_deref(), Ok("alice"));
         assert_eq!(caller(b"alice\0.example"), Err(Fault::Name), "some end where a NUL is");
         assert_eq!(caller(b"alice\nbob"), Err(Fault::Name));
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_must_be_alone_in_its_place() {
+    fn a_field_with_several_names_is_refused() {
         let mut two = names(b"alice");
         two.dns_names = vec![Some("A.Example".to_owned())];
         assert_eq!(name_in(CertificateField::Dns, &two).as_deref(), Ok("a.example"), "the same in any case");

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_slow_client_gets_all_of_it() {
+    async fn a_slow_client_gets_the_whole_response() {
         let (mut body, _) = watched(200_000);
         let mut length = 0;
         while let Some(frame) = body.frame().await {

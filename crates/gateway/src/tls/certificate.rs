@@ -167,7 +167,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_is_not_read() {
+    fn bytes_that_are_no_certificate_are_refused() {
         let good = certificate(&[part(3, UTF8, b"a")], &[]);
         assert!(Certificate::read(&good).is_ok());
         assert!(Certificate::read(&good[..good.len() - 1]).is_err());

@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_begins_with_nothing_against_its_connection() {
+    async fn a_new_request_resets_the_conduct_of_its_connection() {
         let (mut line, conduct, mut upstream) = connected().await;
         for _ in 0..2 {
             conduct.begin(None);

@@ -65,7 +65,7 @@ fn an_incomplete_head_is_held_back_whole() {
 }
 
 #[test]
-fn limits_are_inclusive() {
+fn requests_at_a_limit_pass() {
     let padded = |length: usize| {
         let head = "GET / HTTP/1.1\r\nHost: a\r\nX: \r\n\r\n";
         head.replace("X: ", &format!("X: {}", "x".repeat(length - head.len())))

@@ -68,14 +68,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn splits_make_no_difference(bytes in bytes(), sizes in vec(1..40usize, 1..8)) {
+    fn splits_never_change_the_outcome(bytes in bytes(), sizes in vec(1..40usize, 1..8)) {
         let whole = feed(&bytes, &[bytes.len().max(1)]);
         prop_assert!(whole.passed <= bytes.len());
         prop_assert_eq!(feed(&bytes, &sizes), whole);
     }
 
     #[test]
-    fn random_bytes_do_no_harm(bytes in vec(any::<u8>(), 0..400), sizes in vec(1..40usize, 1..8)) {
+    fn random_bytes_have_one_outcome_in_every_split(bytes in vec(any::<u8>(), 0..400), sizes in vec(1..40usize, 1..8)) {
         let whole = feed(&bytes, &[bytes.len().max(1)]);
         prop_assert_eq!(feed(&bytes, &sizes), whole);
     }

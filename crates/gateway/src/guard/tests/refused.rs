@@ -235,7 +235,7 @@ fn every_bad_chunk_is_refused_and_its_request_never_completes() {
 }
 
 #[test]
-fn what_is_too_long_or_too_many_is_refused() {
+fn heads_and_chunks_over_a_limit_are_refused() {
     for (refusal, bytes) in long_cases() {
         assert_eq!(outcome(bytes.as_bytes()).refusal, Some(refusal), "{:?}", &bytes[..60]);
     }

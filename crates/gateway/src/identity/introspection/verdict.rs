@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_no_answer() {
+    fn an_unclear_answer_is_an_error() {
         for (status, body) in [
             (200, ""),
             (200, "<html>"),

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_names_no_key_needs_one_that_is_alone() {
+    fn a_token_without_a_key_id_needs_a_set_of_one_key() {
         let key = |id: &str| json!({ "kty": "OKP", "crv": "Ed25519", "x": encoded(32), "kid": id });
         let set = |keys: &[Value]| {
             KeySet::parse(json!({ "keys": keys }).to_string().as_bytes(), &ALL).expect("it is a set")
