@@ -1,8 +1,9 @@
-//! The admin listener: is it alive, is it ready, what does it count; and below `/admin/v1` what an operator can see and do,
-//! as JSON. The table in `endpoints` says what there is, `access` who may, `browser` what no page from elsewhere can do.
+//! Admin listener: health, readiness, metrics, and below `/admin/v1` the operator's views and actions as
+//! JSON. `endpoints` has the table of endpoints, `access` the tokens and roles, `browser` the checks against
+//! foreign pages.
 //!
-//! Every request goes one way, `answer`: found, known, allowed, read, carried out, logged. Nothing is decided here: actions
-//! go through `operate` to the store, which asks `transition`.
+//! Every request passes `answer`: route, identify, authorize, read, execute, log. Nothing is decided here:
+//! actions go through `operate` to the store, which asks `transition`.
 
 pub mod access;
 mod browser;
@@ -48,43 +49,43 @@ pub use self::endpoints::{Access, ENDPOINTS, Endpoint};
 use self::listener::{Bounded, CameFrom};
 use crate::operate::{Acted, printable};
 
-/// How many requests are answered at a time.
+/// Largest number of concurrent requests.
 const MAX_AT_ONCE: usize = 64;
-/// How long the body of a request may take to come, and the whole answer.
+/// Timeouts for the body of a request, and for the whole answer.
 const BODY_TIME: Duration = Duration::from_secs(20);
 const ANSWER_TIME: Duration = Duration::from_secs(60);
-/// How large a body may be, beside the response that it may hold.
+/// Largest size of a body, without the response that it may hold.
 const MAX_BODY: usize = 1 << 20;
-/// How many times as large one may be before nobody listens any more.
+/// Factor of the largest size up to which a body is read and discarded.
 const MAX_WASTE: usize = 4;
-/// The most of an event id that is logged.
+/// Largest logged length of an event id.
 const MAX_LOGGED_ID: usize = 200;
-/// When to try again what was too much, or had no store.
+/// `Retry-After` for an overload or an unavailable store.
 const LATER: Duration = Duration::from_secs(1);
 
-/// What the admin listener shows, and acts on.
+/// Parts of the gateway that the admin listener shows and acts on.
 pub struct Admin {
-    /// Keeps records.
+    /// Store of the records.
     pub store: Arc<dyn Store>,
-    /// Returns true while the store is known to be away, without asking it.
+    /// Returns true while the store is known to be unavailable, without asking it.
     pub is_store_away: Box<dyn Fn() -> bool + Send + Sync>,
-    /// Messages, where the store has any.
+    /// Outbox, if the store has one.
     pub outbox: Option<Arc<dyn Outbox>>,
-    /// Keeps what was done by hand.
+    /// Log of operators' actions.
     pub audit: Arc<dyn AuditLog>,
-    /// Who looks for evidence, if there is anybody to ask.
+    /// Reconciler, if the settings name a source of evidence.
     pub reconciler: Option<Arc<Reconciler>>,
-    /// Set once the gateway stops.
+    /// True once the gateway stops.
     pub closing: Arc<AtomicBool>,
-    /// The counters and histograms of this process.
+    /// Counters and histograms of this process.
     pub metrics: PrometheusHandle,
-    /// Admits callers, within bounds.
+    /// Admits callers within limits.
     pub gate: Gate,
-    /// What operations want.
+    /// Settings of the operations.
     pub config: Config,
 }
 
-/// Who gets in, and how much may come in.
+/// Admission: tokens, host names and the limit on concurrent requests.
 pub struct Gate {
     tokens: Tokens,
     hosts: Hosts,
@@ -93,10 +94,10 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// The gate of a listener at this address. Fetches the tokens.
+    /// Makes the gate of a listener at this address. Fetches the tokens.
     ///
     /// # Errors
-    /// If the tokens cannot be used.
+    /// Fails if the tokens cannot be used.
     pub async fn new(config: &Config) -> anyhow::Result<Gate> {
         let policies = config.operations.iter().map(|operation| &operation.policy).chain([&config.defaults]);
         let largest = policies.map(|policy| policy.max_stored_response).max().unwrap_or(0);
@@ -109,7 +110,7 @@ impl Gate {
     }
 }
 
-/// Serves whoever connects, until it is dropped.
+/// Serves connections until it is dropped.
 pub async fn serve(listener: impl Listener<Addr = SocketAddr>, admin: Admin) {
     let router = Router::new().fallback(bounded).with_state(Arc::new(admin));
     let service = router.into_make_service_with_connect_info::<CameFrom>();
@@ -119,7 +120,7 @@ pub async fn serve(listener: impl Listener<Addr = SocketAddr>, admin: Admin) {
 }
 
 async fn bounded(State(admin): State<Arc<Admin>>, request: Request) -> Response {
-    // What has begun comes to its end, and into the log, whether or not somebody waits for it.
+    // A begun request is completed and logged, even if its client leaves.
     let version = request.version();
     let request = request.map(|body| Body::new(WholeBody::new(version, body)));
     let answering = tokio::spawn(answer(admin, request));
@@ -138,7 +139,7 @@ async fn bounded(State(admin): State<Arc<Admin>>, request: Request) -> Response 
     answer
 }
 
-/// No answer is kept, guessed at, framed, or gets to load anything.
+/// Sets headers that forbid caching, type sniffing, framing and loading of resources.
 fn secure(headers: &mut HeaderMap) {
     for (name, value) in [
         (header::CACHE_CONTROL, "no-store"),
@@ -195,7 +196,7 @@ async fn answer(admin: Arc<Admin>, request: Request) -> Response {
     carried_out.map_or_else(|refused| problem(&refused), respond)
 }
 
-/// Why nobody gets in.
+/// Reason for denying a caller.
 enum Denied {
     Token(access::Denied),
     Host(Problem),
@@ -215,7 +216,7 @@ impl Denied {
     }
 }
 
-/// Who is asking. Where nobody is asked for a token, a browser must mean this listener.
+/// Identifies the caller. Without tokens, a browser must address this listener by its own name.
 fn identify(gate: &Gate, headers: &HeaderMap) -> Result<Caller, Denied> {
     if !gate.tokens.asks() {
         gate.hosts.check(headers).map_err(Denied::Host)?;
@@ -240,7 +241,7 @@ async fn carry_out(
         browser::check_change(&head.headers)?;
     }
     let query = query?;
-    // Whether this process lives can be asked however much it has to do.
+    // The health endpoint answers under any load.
     let _place = match endpoint.access {
         Access::Open => None,
         Access::Needs(_) => Some(admin.gate.places.try_acquire().map_err(|_| {
@@ -259,7 +260,8 @@ async fn read(body: Body, max: usize) -> Result<Bytes, Problem> {
     tokio::time::timeout(BODY_TIME, read_all(body, max)).await.map_err(late)?
 }
 
-/// What is too much is read as well, within bounds, and thrown away: who still sends does not hear an answer.
+/// Reads a body. One over `max` is read to a bound and discarded: a client that still sends does not read an
+/// answer.
 async fn read_all(mut body: Body, max: usize) -> Result<Bytes, Problem> {
     let (mut bytes, mut length) = (BytesMut::new(), 0_usize);
     while let Some(frame) = body.frame().await {
@@ -286,14 +288,14 @@ fn respond(answer: Answer) -> Response {
     response
 }
 
-/// As everywhere. Where it is described is at the other listener, so there is no link.
+/// Returns a problem document. It has no link, since the other listener serves the description.
 fn problem(problem: &Problem) -> Response {
     let mut answer = semel_http::problem(problem, Profile::Ietf).map(Body::new);
     answer.headers_mut().remove(header::LINK);
     answer
 }
 
-/// Every action, and every look at a body, whatever came of it.
+/// Logs every action and every view of a body, with its result.
 fn log_action(who: &str, what: &str, id: &str, result: &str, peer: Option<&str>) {
     let command = id.split(':').next().and_then(|id| id.parse::<OperationId>().ok());
     let event = id.contains(':').then(|| printable(id).chars().take(MAX_LOGGED_ID).collect::<String>());
@@ -308,7 +310,7 @@ fn log_action(who: &str, what: &str, id: &str, result: &str, peer: Option<&str>)
     );
 }
 
-/// Those who do not get in: some of them by line, the rest by number.
+/// Logs denied callers: a few by line, the rest by number.
 fn log_denied(gate: &Gate, found: &Found, denied: &Denied, peer: Option<&str>) {
     let Some(unlogged) = gate.tokens.attempt() else { return };
     let what = match found {
@@ -322,7 +324,7 @@ fn log_denied(gate: &Gate, found: &Found, denied: &Denied, peer: Option<&str>) {
     tracing::warn!(event = "admin_denied", what, result, why, peer, unlogged);
 }
 
-/// The store cannot be used, or cannot do this.
+/// Returns the problem for a store that is unavailable, or cannot do this.
 fn unavailable(error: StoreError) -> Problem {
     tracing::warn!(%error, "the admin listener cannot use the store");
     match error {
@@ -341,12 +343,12 @@ fn unavailable(error: StoreError) -> Problem {
     }
 }
 
-/// An action does not apply.
+/// Returns the problem for an action that does not apply.
 fn refused(why: &str) -> Problem {
     Problem::new(Kind::ActionRefused, why)
 }
 
-/// What an action came to, as an answer.
+/// Returns the answer for the result of an action.
 fn told<S>(acted: Acted<S>, absent: Kind, done: impl FnOnce(Option<S>) -> Value) -> Result<Answer, Problem> {
     match acted {
         Acted::Done(state) => Ok(Answer::json(&done(state))),

@@ -1,5 +1,5 @@
-//! The files for TLS that the configuration names, read as a gateway would at its start: for `semel config check` and
-//! `semel doctor`.
+//! TLS files of the configuration, read like at a gateway's start: for `semel config check` and `semel
+//! doctor`.
 
 use anyhow::Context;
 use semel_core::Timestamp;
@@ -13,18 +13,18 @@ use semel_settings::{Config, Identity};
 
 use crate::ledger;
 
-/// A certificate of ours, and its end.
+/// Certificate of the gateway, with its expiry.
 pub struct Shown {
-    /// The setting that names it.
+    /// Setting that names it.
     pub setting: String,
-    /// Its end, if that can be read.
+    /// Expiry, if it can be read.
     pub ends: Option<Timestamp>,
 }
 
-/// Reads all files as a gateway would at its start, and returns the certificates of ours that they hold.
+/// Reads all files like a gateway at its start, and returns the gateway's own certificates.
 ///
 /// # Errors
-/// If a gateway could not start with them.
+/// Fails if a gateway could not start with them.
 pub fn look(config: &Config) -> anyhow::Result<Vec<Shown>> {
     let mut shown = Vec::new();
     for settings in tls::for_clients(config).into_iter().chain(tls::for_admins(config)) {

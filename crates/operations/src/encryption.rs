@@ -1,6 +1,6 @@
-//! The encryption keys, fetched from where the configuration says that they come from: once, when a store is opened.
+//! Encryption keys, fetched from their configured sources once, when a store is opened.
 //!
-//! Invariant: no message says anything about a key but its id, its setting and its length.
+//! Invariant: messages reveal only the id, the setting and the length of a key.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use semel_gateway::secret::{self, MAX_BYTES};
 use semel_settings::{Encryption, EncryptionKey};
 use semel_stores::encryption::AesVault;
 
-/// The length of a key.
+/// Length of a key in bytes.
 const KEY_BYTES: usize = 32;
 
-/// The keys, ready to be used.
+/// Fetches the keys, and returns the vault that uses them.
 pub async fn vault(encryption: &Encryption) -> anyhow::Result<Arc<AesVault>> {
     let mut keys = Vec::with_capacity(encryption.keys.len());
     for key in &encryption.keys {
@@ -27,10 +27,10 @@ pub async fn vault(encryption: &Encryption) -> anyhow::Result<Arc<AesVault>> {
     Ok(Arc::new(AesVault::new(&encryption.current, keys)?.plaintext(encryption.plaintext)))
 }
 
-/// How much there is under each key, `None` being in the clear, of every kind.
+/// Number of stored values of all kinds under each key; `None` is plain text.
 pub type Counted = BTreeMap<Option<String>, u64>;
 
-/// Counts what is under each key.
+/// Counts the stored values under each key.
 pub fn counted(uses: &[KeyUse]) -> Counted {
     let mut counted = Counted::new();
     for KeyUse { key_id, count, .. } in uses {
@@ -39,8 +39,8 @@ pub fn counted(uses: &[KeyUse]) -> Counted {
     counted
 }
 
-/// What is wrong with keys that something is under, in sentences: those that are not configured, and none where one must
-/// be.
+/// Returns the faults in the keys of stored values, as sentences: keys that are not configured, and plain
+/// text that `encryption.plaintext` refuses.
 pub fn doubts(encryption: Option<&Encryption>, counted: &Counted) -> Vec<String> {
     let is_missing = |key: &str| !encryption.is_some_and(|encryption| encryption.has(key));
     let refuses = encryption.is_some_and(|encryption| encryption.plaintext == Plaintext::Refuse);
@@ -56,7 +56,7 @@ pub fn doubts(encryption: Option<&Encryption>, counted: &Counted) -> Vec<String>
     counted.iter().filter_map(doubt).collect()
 }
 
-/// Whether the keys are there that can be looked at without running anything.
+/// Checks the keys that can be read without running a program.
 pub fn look(encryption: &Encryption) -> anyhow::Result<()> {
     for key in &encryption.keys {
         let Some(text) = secret::look(&key.source) else { continue };
@@ -69,7 +69,8 @@ async fn fetch(key: &EncryptionKey) -> anyhow::Result<[u8; KEY_BYTES]> {
     parse(&secret::fetch(&key.source).await?)
 }
 
-/// A key as it is written: 64 hexadecimal digits, or base64 with or without its padding, and nothing else but a line's end.
+/// Reads a key: 64 hexadecimal digits, or base64 with or without its padding, and at most a line end after
+/// it.
 fn parse(text: &[u8]) -> anyhow::Result<[u8; KEY_BYTES]> {
     const EXPECTED: &str = "expected 32 bytes, as 64 hexadecimal digits or 44 characters of base64";
     let text = text.trim_ascii();
@@ -91,7 +92,7 @@ fn decode_hex(text: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
-    // The padding is all there, or none is.
+    // The padding is complete or absent.
     let digits = match text.len() % 4 {
         0 => text.strip_suffix(b"==").or(text.strip_suffix(b"=")).unwrap_or(text),
         _ => text,

@@ -1,7 +1,7 @@
-//! The comparison of our ledger with theirs, in a command and on a schedule.
+//! Comparison of the gateway's ledger with a provider's, by a command or on a schedule.
 //!
-//! `read` reads either side, `fetch` reads from an address, and `watch` is the schedule. The settings make the plan, and
-//! `semel-flow` compares.
+//! `read` reads either side, `fetch` reads from an address, and `watch` runs the schedule. The settings make
+//! the plan, and `semel-flow` compares.
 
 mod fetch;
 mod read;
@@ -17,15 +17,15 @@ use semel_settings::LedgerComparison;
 
 pub use watch::{check, check_files, watch};
 
-/// The result of a comparison.
+/// Result of a comparison.
 pub struct Compared {
-    /// The findings.
+    /// Findings.
     pub report: Report,
-    /// The states of records under listed references that our side lacks, if our side is the store.
+    /// States of records under listed references that the gateway's side lacks, if that side is the store.
     pub our_states: HashMap<String, StateName>,
 }
 
-/// Compares. `store` is the one that records are in, where ours are its records.
+/// Compares the two ledgers. `store` holds the records, if they are one of the ledgers.
 pub async fn compare(
     comparison: &LedgerComparison,
     store: Option<&Arc<dyn Store>>,
@@ -37,7 +37,7 @@ pub async fn compare(
     let ages = Ages { now, grace: comparison.grace, max_age: comparison.max_age };
     let ours = read::read(&comparison.ours, ages, store).await.context("our ledger")?;
     let theirs = read::read(&comparison.theirs, ages, store).await.context("their ledger")?;
-    // Sorting a million references takes a moment that others need not wait for.
+    // Sorting a million references would block other tasks.
     let report = tokio::task::spawn_blocking(move || ledger::compare(&ours, &theirs)).await?;
     let our_states = match store {
         Some(store) => our_states(&report, store).await.context("our ledger is the store")?,
@@ -46,7 +46,7 @@ pub async fn compare(
     Ok(Compared { report, our_states })
 }
 
-/// Returns the states of commands that they carried out, and that did not succeed here.
+/// Returns the states of commands that the provider executed and that did not succeed here.
 async fn our_states(report: &Report, store: &Arc<dyn Store>) -> anyhow::Result<HashMap<String, StateName>> {
     let mut states = HashMap::new();
     for finding in &report.findings(FindingKind::MissingOurs).first {

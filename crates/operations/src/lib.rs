@@ -1,8 +1,9 @@
-//! The operators' side of the gateway: what they see and do, over the admin listener and on the command line.
+//! Operators' side of the gateway: views and actions of the admin listener and the command line.
 //!
-//! - `operate` shows and changes records, messages and quotas, once for `admin` and the command line.
-//! - `encryption`, `reconcile` and `ledger` make what the settings describe, and look after what is stored.
-//! - `certificates` reads the files for TLS as a gateway would at its start.
+//! - `operate` shows and changes records, messages and quotas, for `admin` and for the command line.
+//! - `encryption`, `reconcile` and `ledger` build what the settings describe, and check stored data against
+//!   it.
+//! - `certificates` reads the TLS files like a gateway at its start.
 //! - `admin` is the admin listener.
 
 pub mod admin;

@@ -1,5 +1,6 @@
-//! What an operator can see and do, once for the command line and the admin API: how records, stories, messages and quotas are
-//! written as JSON, and what an action comes to. Nothing is decided here: stores ask `transition`.
+//! Views and actions of operators, shared by the command line and the admin API: the JSON of records,
+//! stories, messages and quotas, and the results of actions. Nothing is decided here: stores ask
+//! `transition`.
 
 pub mod looks;
 pub mod messages;
@@ -18,23 +19,23 @@ use semel_core::text::steers;
 use semel_core::{OperationId, Timestamp};
 use serde_json::{Map, Value, json};
 
-/// The most characters of a reason.
+/// Largest number of characters in a reason.
 const MAX_REASON: usize = 1000;
 
-/// What an action came to.
+/// Result of an action.
 pub enum Acted<S> {
-    /// It is done, and this is where things stand now; `None` if there is nothing left.
+    /// Done, with the new state; `None` if nothing is left.
     Done(Option<S>),
-    /// It does not apply, and nothing was changed.
+    /// The action does not apply, and changed nothing.
     Refused(String),
-    /// There is nothing of this name; says so.
+    /// No such record or message exists, with the text that says so.
     Absent(String),
 }
 
-/// Why somebody does something, as it is kept for good.
+/// Checks the reason of an action, which is stored permanently.
 ///
 /// # Errors
-/// Goes on after the reason's own name: what is wrong with it.
+/// Returns the fault, as the rest of a sentence that begins with the name of the reason.
 pub fn reason(text: &str) -> Result<String, String> {
     if text.trim().is_empty() {
         return Err("must say something".to_owned());
@@ -48,7 +49,7 @@ pub fn reason(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// The id of a command, as it is written.
+/// Parses an operation id.
 pub fn operation_id(text: &str) -> Result<OperationId, String> {
     text.parse().map_err(|_| {
         format!(
@@ -58,25 +59,24 @@ pub fn operation_id(text: &str) -> Result<OperationId, String> {
     })
 }
 
-/// How long ago, as it is written.
+/// Parses an age.
 pub fn age(text: &str) -> Result<Duration, String> {
     semel_settings::parse_duration(text)
         .ok_or_else(|| format!("{text:?} is not a duration such as \"30s\", \"5m\" or \"7d\""))
 }
 
-/// That long before now.
+/// Returns the time that lies `age` before `now`.
 pub fn before(now: Timestamp, age: Duration) -> Timestamp {
     let millis = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
     Timestamp::from_millis(now.as_millis().saturating_sub(millis))
 }
 
-/// One line, whatever a client, a file or a server put into it, and nothing that steers a terminal or turns its text
-/// around.
+/// Returns a text as one line without characters that steer a terminal or reverse its text.
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if steers(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
-/// Bytes as a text, if they are one, and otherwise in base64 under another name.
+/// Inserts bytes as text if they are UTF-8, else in base64 under another name.
 pub fn insert_bytes(shown: &mut Value, name: &str, bytes: &Bytes) {
     match std::str::from_utf8(bytes) {
         Ok(text) => shown[name] = text.into(),
@@ -84,7 +84,7 @@ pub fn insert_bytes(shown: &mut Value, name: &str, bytes: &Bytes) {
     }
 }
 
-/// Header fields as JSON: for each name its lines, as far as they are text.
+/// Returns header fields as JSON: for each name its lines, as far as they are text.
 pub fn fields(headers: &HeaderMap) -> Map<String, Value> {
     let mut fields = Map::new();
     for name in headers.keys() {

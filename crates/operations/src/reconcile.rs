@@ -1,4 +1,4 @@
-//! The reconciler as the settings want it: whom to ask about which operation, and who may send events.
+//! Reconciler of the settings: the providers to ask about operations, and the webhooks that may send events.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use semel_settings::{Config, LookUpConfig, OperationConfig, WebhookConfig};
 
 use semel_stores::MemoryStore;
 
-/// Whether there is anybody to ask, or to be told by.
+/// Returns true if the settings name a provider or a webhook.
 pub fn is_wanted(config: &Config) -> bool {
     !config.webhooks.is_empty() || config.operations.iter().any(|operation| operation.reconcile.is_some())
 }
 
-/// Whether everything is there that the settings name: secrets in the environment, among others.
+/// Checks that everything from outside that the settings name is there, including secrets in the environment.
 pub fn look(config: &Config) -> anyhow::Result<()> {
     if is_wanted(config) {
         let nothing = Arc::new(MemoryStore::new());
@@ -32,7 +32,7 @@ pub fn look(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The reconciler that the settings describe.
+/// Makes the reconciler that the settings describe.
 pub fn reconciler(
     config: &Config,
     store: Arc<dyn Store>,
@@ -48,7 +48,7 @@ pub fn reconciler(
         let look_up = Arc::new(look_up);
         look_ups.extend(operation.names().map(|name| (name.clone(), look_up.clone())));
     }
-    // Each look-up ends by itself; this is for those that do not.
+    // Each look-up has its own timeout; this one is for a look-up that exceeds it.
     let options = ReconcilerOptions { timeout: longest + Duration::from_secs(1), ..config.reconcile };
     let reconciler = Reconciler::new(store, evidence, Arc::new(LookUps(look_ups)), options);
     for webhook in &config.webhooks {
@@ -57,7 +57,7 @@ pub fn reconciler(
     Ok(reconciler)
 }
 
-/// Those who may send events, if there are any. What they say is used by this reconciler.
+/// Makes the webhooks, if there are any. This reconciler uses their events.
 pub fn webhooks(config: &Config, reconciler: &Arc<Reconciler>) -> anyhow::Result<Option<Arc<Webhooks>>> {
     if config.webhooks.is_empty() {
         return Ok(None);
@@ -82,7 +82,7 @@ pub fn webhooks(config: &Config, reconciler: &Arc<Reconciler>) -> anyhow::Result
     Ok(Some(Arc::new(webhooks)))
 }
 
-/// The operations that a webhook may speak about.
+/// Returns the operations that a webhook may report on.
 fn spoken_of<'a>(
     config: &'a Config,
     webhook: &'a WebhookConfig,
@@ -92,7 +92,7 @@ fn spoken_of<'a>(
     config.operations.iter().filter(named)
 }
 
-/// The same, under every name that their records have, and of the tenants that the webhook is bound to.
+/// Returns a webhook's operations under every name of their records, and the tenants that it is bound to.
 fn bounds(config: &Config, webhook: &WebhookConfig) -> SourceBounds {
     SourceBounds {
         operations: spoken_of(config, webhook).flat_map(|operation| operation.names().cloned()).collect(),
@@ -101,7 +101,8 @@ fn bounds(config: &Config, webhook: &WebhookConfig) -> SourceBounds {
     }
 }
 
-/// Whether all of them store responses whole. An event is kept before anybody looks whose command it is about.
+/// Returns true if all of a webhook's operations store whole responses. An event is stored before its command
+/// is known.
 fn stores_bodies(config: &Config, webhook: &WebhookConfig) -> bool {
     spoken_of(config, webhook).all(|operation| operation.policy.store_response == StoreResponse::Full)
 }
@@ -116,7 +117,7 @@ fn look_up(asked: &LookUpConfig) -> anyhow::Result<HttpLookUp> {
     Ok(look_up.authorization(value))
 }
 
-/// Each operation has its own provider, or none.
+/// Provider of each operation, if it has one.
 struct LookUps(HashMap<OperationName, Arc<HttpLookUp>>);
 
 #[async_trait]

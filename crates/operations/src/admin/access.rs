@@ -1,7 +1,7 @@
-//! Who is at the admin listener, and what they may do there: tokens and their roles.
+//! Tokens and roles of callers at the admin listener.
 //!
-//! Invariant: no token is in any message, log or answer; a token is never compared with another but by digests, all of
-//! them, in a time that does not depend on what they are.
+//! Invariant: no message, log or answer contains a token; tokens are compared only by digest, against all of
+//! them, in a time that does not depend on their values.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -13,28 +13,28 @@ use semel_settings::{AdminToken, Config, Role};
 use sha2::{Digest, Sha256};
 use subtle::{ConditionallySelectable, ConstantTimeEq};
 
-/// The fewest and the most characters of a token.
+/// Smallest and largest number of characters in a token.
 const MIN_TOKEN: usize = 32;
 const MAX_TOKEN: usize = 1024;
 
-/// How many failed attempts are logged in how long a time; the rest is counted.
+/// Number of failed attempts that are logged per interval; the rest is counted.
 const MAX_LOGGED: u32 = 10;
 const LOG_TIME: Duration = Duration::from_secs(60);
 
-/// Somebody at the admin listener.
+/// Caller at the admin listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
-    /// As logs and notes say it.
+    /// Name in logs and notes.
     pub(crate) who: String,
     pub(crate) role: Role,
 }
 
-/// Why nobody is known.
+/// Reason for which the caller is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
-    /// There is no token.
+    /// The request has no token.
     Missing,
-    /// There is something else, or another token.
+    /// The request has a wrong token or another credential.
     Wrong,
 }
 
@@ -47,7 +47,7 @@ impl Denied {
     }
 }
 
-/// The tokens that open the listener. Without any, whoever can reach it is its operator.
+/// Tokens of the listener. Without any, every caller that can reach it is its operator.
 pub(crate) struct Access {
     tokens: Vec<Token>,
     attempts: Mutex<Attempts>,
@@ -62,7 +62,7 @@ impl Access {
     /// Fetches the tokens.
     ///
     /// # Errors
-    /// If one cannot be used, or if nobody would be asked for one although others can reach the listener.
+    /// Fails if a token cannot be used, or if there are none although other machines can reach the listener.
     pub(crate) async fn fetch(config: &Config) -> anyhow::Result<Access> {
         ensure!(
             !config.admin_tokens.is_empty() || config.admin_listen.ip().is_loopback(),
@@ -76,12 +76,12 @@ impl Access {
         Ok(Access { tokens, attempts: Mutex::default() })
     }
 
-    /// Whether a token is asked for.
+    /// Returns true if a token is required.
     pub(crate) fn asks(&self) -> bool {
         !self.tokens.is_empty()
     }
 
-    /// Who is asking.
+    /// Identifies the caller.
     pub(crate) fn identify(&self, headers: &HeaderMap) -> Result<Caller, Denied> {
         if !self.asks() {
             return Ok(Caller { who: "local".to_owned(), role: Role::Operator });
@@ -90,7 +90,7 @@ impl Access {
             return Err(Denied::Missing);
         }
         let presented = digest(bearer(headers).ok_or(Denied::Wrong)?);
-        // The place behind the tokens stands for none of them.
+        // The index after the last token stands for none of them.
         let none = u32::try_from(self.tokens.len()).unwrap_or(u32::MAX);
         let mut found = none;
         for (index, token) in (0..none).zip(&self.tokens) {
@@ -100,13 +100,13 @@ impl Access {
         token.map(|token| token.caller.clone()).ok_or(Denied::Wrong)
     }
 
-    /// Counts a failed attempt. Says whether it is to be logged, and then how many before it were not.
+    /// Counts a failed attempt. If it is to be logged, returns the number of unlogged attempts before it.
     pub(crate) fn attempt(&self) -> Option<u32> {
         self.attempts.lock().unwrap_or_else(PoisonError::into_inner).count(Instant::now())
     }
 }
 
-/// Whether the tokens can be used that can be looked at without running anything.
+/// Checks the tokens that can be read without running a program.
 pub fn look(config: &Config) -> anyhow::Result<()> {
     let mut tokens = Vec::new();
     for token in &config.admin_tokens {
@@ -126,7 +126,7 @@ fn add(tokens: &mut Vec<Token>, token: &AdminToken, text: anyhow::Result<Vec<u8>
     Ok(())
 }
 
-/// A token that can be sent, and that nobody guesses.
+/// Checks that a token can be sent and is hard to guess.
 fn check(text: &[u8]) -> anyhow::Result<&[u8]> {
     const ADVICE: &str = "draw one with `openssl rand -base64 32`";
     let length = text.len();
@@ -143,7 +143,7 @@ fn digest(token: &[u8]) -> [u8; 32] {
     Sha256::digest(token).into()
 }
 
-/// What the only `Authorization` says, if that is `Bearer` and a token.
+/// Returns the bearer token of the only `Authorization` field.
 fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     let mut lines = headers.get_all(AUTHORIZATION).iter();
     let (line, None) = (lines.next()?.as_bytes(), lines.next()) else { return None };
@@ -151,7 +151,7 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
 }
 
-/// How many attempts have failed lately.
+/// Recent failed attempts.
 #[derive(Default)]
 struct Attempts {
     since: Option<Instant>,

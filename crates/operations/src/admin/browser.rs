@@ -1,8 +1,8 @@
-//! What a browser on the operator's machine may be made to send by a page from elsewhere, and is not believed.
+//! Checks against requests that a foreign page makes the operator's browser send.
 //!
-//! Such a page can have a name of its own point to this machine (DNS rebinding): then `Host` is that name. And it can send
-//! requests without seeing the answers: then the browser says so, and cannot call them JSON without asking first, which
-//! nobody here answers with a yes.
+//! By DNS rebinding such a page can point its own name to this machine: `Host` is that name then. It can also
+//! send requests without reading the answers: then the browser marks them, and cannot send JSON without a
+//! preflight, which this listener never grants.
 
 use std::net::IpAddr;
 
@@ -12,19 +12,19 @@ use http::{StatusCode, Uri};
 use semel_core::Problem;
 use semel_core::problem::Kind;
 
-/// By which names a listener without tokens may be asked for.
+/// Names by which a listener without tokens may be addressed.
 pub(crate) struct Hosts {
     listens_at: IpAddr,
     names: Vec<String>,
 }
 
 impl Hosts {
-    /// Those of a listener at this address, and these.
+    /// Makes the names of a listener at this address, with these.
     pub(crate) fn new(listens_at: IpAddr, names: Vec<String>) -> Hosts {
         Hosts { listens_at, names }
     }
 
-    /// Whether the request asks for this listener by a name that is its own.
+    /// Checks that the request addresses this listener by one of its names.
     pub(crate) fn check(&self, headers: &HeaderMap) -> Result<(), Problem> {
         if headers.get(HOST).is_some_and(|host| self.are_meant(host)) {
             return Ok(());
@@ -53,7 +53,7 @@ impl Hosts {
     }
 }
 
-/// Whether a request that changes something comes from a program, or from a page of our own.
+/// Checks that a change comes from a program, or from a page of this listener.
 pub(crate) fn check_change(headers: &HeaderMap) -> Result<(), Problem> {
     if !is_json(headers) {
         let problem = Problem::new(
@@ -81,7 +81,7 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 fn is_from_elsewhere(headers: &HeaderMap) -> bool {
-    // Another port of this machine is the same site, and not the same origin.
+    // Another port of this machine is the same site, but not the same origin.
     let is_own_site = |value: &HeaderValue| value == "same-origin" || value == "none";
     let host = headers.get(HOST).map(HeaderValue::as_bytes).unwrap_or_default();
     let is_own_origin = |value: &HeaderValue| {

@@ -1,4 +1,4 @@
-//! One request to an endpoint, as far as it has been read, and what it is answered with.
+//! Request to an endpoint after authorization, and its answer.
 
 use std::sync::Arc;
 
@@ -13,27 +13,27 @@ use super::Admin;
 use super::access::Caller;
 use crate::operate;
 
-/// How many entries a page has, if nobody says otherwise, and at most.
+/// Default and largest number of entries on a page.
 const PAGE: usize = 100;
 pub(crate) const MAX_PAGE: usize = 500;
 
-/// A request that somebody may make.
+/// Authorized request.
 pub(crate) struct Call {
     pub(crate) admin: Arc<Admin>,
     pub(crate) caller: Caller,
-    /// What stands in the path where its template has a name.
+    /// Path segment at the place of the template's name.
     pub(crate) id: String,
     pub(crate) query: Query,
-    /// The members of its body.
+    /// Members of its body.
     pub(crate) members: Map<String, Value>,
 }
 
-/// An answer that is no problem.
+/// Answer that is no problem.
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     pub(crate) content_type: &'static str,
     pub(crate) body: Bytes,
-    /// What the log says it came to.
+    /// Result for the log.
     pub(crate) result: &'static str,
 }
 
@@ -48,17 +48,17 @@ impl Answer {
     }
 }
 
-/// The request cannot be understood.
+/// Returns the problem for a malformed request.
 pub(crate) fn malformed(detail: impl Into<String>) -> Problem {
     Problem::new(Kind::MalformedRequest, detail)
 }
 
-/// The parameters behind the `?`, each once.
+/// Query parameters, each at most once.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Reads them, of which only these are known.
+    /// Reads the query, which may have these parameters only.
     pub(crate) fn read(uri: &Uri, known: &[&str]) -> Result<Query, Problem> {
         let pairs = axum::extract::Query::<Vec<(String, String)>>::try_from_uri(uri);
         let pairs = pairs.map_err(|_| malformed("The query cannot be read."))?.0;
@@ -77,18 +77,18 @@ impl Query {
         self.0.iter().find(|(other, _)| other == name).map(|(_, value)| value.clone())
     }
 
-    /// The same, by the name that the command line has for it.
+    /// Returns the parameter under its name on the command line.
     pub(crate) fn flag(&self, name: &str) -> Option<String> {
         self.get(if name == "older-than" { "olderThan" } else { name })
     }
 
-    /// Whether `body=true` asks for what is stored.
+    /// Returns true if `body=true` asks for stored content.
     pub(crate) fn asks_for_body(&self) -> bool {
         self.get("body").as_deref() == Some("true")
     }
 }
 
-/// Nobody knows this name: says which it may have been meant to be.
+/// Returns the problem for an unknown name, with the nearest known one.
 fn unknown(what: &str, name: &str, known: &[&str]) -> Problem {
     let name: String = operate::printable(name).chars().take(80).collect();
     let advice = match (nearest(&name, known.iter().copied()), known) {
@@ -99,7 +99,7 @@ fn unknown(what: &str, name: &str, known: &[&str]) -> Problem {
     malformed(format!("There is no {what} `{name}`: {advice}"))
 }
 
-/// The members of a body, of which only these are known.
+/// Reads the members of a body, which may have these names only.
 pub(crate) fn members(body: &[u8], known: &[&str]) -> Result<Map<String, Value>, Problem> {
     let members = match serde_json::from_slice(body) {
         Ok(Value::Object(members)) => members,
@@ -116,12 +116,12 @@ pub(crate) fn members(body: &[u8], known: &[&str]) -> Result<Map<String, Value>,
 }
 
 impl Call {
-    /// The command that the path names.
+    /// Returns the operation id in the path.
     pub(crate) fn operation_id(&self) -> Result<OperationId, Problem> {
         operate::operation_id(&self.id).map_err(malformed)
     }
 
-    /// Who does this, and why.
+    /// Returns the note of this action: who does it and why.
     pub(crate) fn note(&self, action: &str) -> Result<Note, Problem> {
         let reason =
             self.member("reason")?.ok_or_else(|| malformed("`reason` is missing: it is kept for good."))?;
@@ -129,7 +129,7 @@ impl Call {
         Ok(Note { who: self.caller.who.clone(), action: action.to_owned(), why })
     }
 
-    /// A member that is a text.
+    /// Returns a string member.
     pub(crate) fn member(&self, name: &str) -> Result<Option<String>, Problem> {
         match self.members.get(name) {
             None | Some(Value::Null) => Ok(None),
@@ -138,14 +138,14 @@ impl Call {
         }
     }
 
-    /// How many entries the page may have.
+    /// Returns the page size.
     pub(crate) fn limit(&self) -> Result<usize, Problem> {
         let Some(text) = self.query.get("limit") else { return Ok(PAGE) };
         let limit = text.parse().ok().filter(|limit| (1..=MAX_PAGE).contains(limit));
         limit.ok_or_else(|| malformed(format!("`limit` is a number from 1 to {MAX_PAGE}.")))
     }
 
-    /// Whether what is stored is to be shown. Only an operator may ask for it.
+    /// Returns true if stored content is to be shown. Only an operator may ask for it.
     pub(crate) fn wants_body(&self) -> Result<bool, Problem> {
         match self.query.get("body").as_deref() {
             None | Some("false") => Ok(false),
@@ -156,7 +156,7 @@ impl Call {
     }
 }
 
-/// Somebody is known, and may not.
+/// Returns the problem for a caller whose role does not suffice.
 pub(crate) fn forbidden() -> Problem {
     Problem::new(Kind::Forbidden, "This needs a token with the role operator.")
 }

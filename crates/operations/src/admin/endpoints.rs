@@ -1,4 +1,5 @@
-//! Every endpoint of the admin listener: one table, which the router follows, and the OpenAPI document and the tests with it.
+//! Table of the admin listener's endpoints. The router follows it; tests compare it with the OpenAPI
+//! document.
 
 use std::pin::Pin;
 
@@ -10,12 +11,12 @@ use semel_settings::Role;
 use super::call::{Answer, Call};
 use super::{outbox, pages, records};
 
-/// Who may ask.
+/// Access to an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Anybody.
+    /// Open to every caller.
     Open,
-    /// Whoever has at least this role.
+    /// Requires at least this role.
     Needs(Role),
 }
 
@@ -24,19 +25,19 @@ const OPERATOR: Access = Access::Needs(Role::Operator);
 
 type Answering = Pin<Box<dyn Future<Output = Result<Answer, Problem>> + Send>>;
 
-/// An endpoint.
+/// Endpoint of the admin listener.
 pub struct Endpoint {
-    /// Its method. One that is asked with GET can be asked with HEAD, too.
+    /// Method. GET includes HEAD.
     pub method: Method,
-    /// Its path; at most one segment is a name in braces.
+    /// Path; at most one segment is a name in braces.
     pub path: &'static str,
-    /// Who may ask.
+    /// Required access.
     pub access: Access,
-    /// The parameters that it knows.
+    /// Known query parameters.
     pub query: &'static [&'static str],
-    /// The members that its body may have.
+    /// Members that its body may have.
     pub members: &'static [&'static str],
-    /// What the log calls it, if it does something.
+    /// Name of its action in the log, if it changes something.
     pub action: Option<&'static str>,
     pub(crate) answer: fn(Call) -> Answering,
 }
@@ -104,16 +105,16 @@ pub static ENDPOINTS: [Endpoint; 18] = [
     }),
 ];
 
-/// What there is at a path.
+/// Result of a lookup by path.
 pub(crate) enum Found {
-    /// An endpoint, and what stands for the name in its path.
+    /// Endpoint, and the segment at the name in its path.
     Endpoint(&'static Endpoint, String),
-    /// Only endpoints with other methods.
+    /// Methods of the endpoints at this path, none of which is the request's.
     OtherMethods(Vec<&'static str>),
     Nothing,
 }
 
-/// Looks for what there is.
+/// Finds the endpoint of a method and a path.
 pub(crate) fn find(method: &Method, path: &str) -> Found {
     let asked = if *method == Method::HEAD { &Method::GET } else { method };
     let mut methods = Vec::new();
@@ -131,7 +132,7 @@ pub(crate) fn find(method: &Method, path: &str) -> Found {
 }
 
 impl Endpoint {
-    /// What stands for the name in its path; nothing if it has none.
+    /// Returns the segment at the name in its path, empty if it has none; `None` if the path does not match.
     fn matches(&self, path: &str) -> Option<String> {
         let (mut wanted, mut given) = (self.path.split('/'), path.split('/'));
         let mut id = String::new();
@@ -174,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_changes_something_is_an_operators() {
+    fn every_change_requires_the_operator_role() {
         for endpoint in &ENDPOINTS {
             let changes = endpoint.method != Method::GET;
             assert_eq!(endpoint.action.is_some(), changes, "{}", endpoint.path);

@@ -1,4 +1,4 @@
-//! The connections of the admin listener: so many at a time, each within the bounds of the guard.
+//! Connections of the admin listener: limited in number, each within the limits of the guard.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,10 +12,10 @@ use axum::serve::{IncomingStream, Listener};
 use semel_gateway::guard::{Guarded, Limits};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// How many connections there are at a time.
+/// Largest number of connections.
 const MAX_CONNECTIONS: usize = 256;
 
-/// Who is at the other end of a connection.
+/// Peer of a connection.
 #[derive(Clone, Copy)]
 pub(super) struct CameFrom(pub(super) SocketAddr);
 
@@ -25,8 +25,8 @@ impl<L: Listener<Addr = SocketAddr>> Connected<IncomingStream<'_, Bounded<L>>> f
     }
 }
 
-/// A listener whose connections are bounded, in number and in time. Whoever comes is let in: where there are too many, one
-/// that waits for a request goes, so that idle connections cannot keep a probe out.
+/// Listener with limits on the number and the time of its connections. Every connection is accepted: over the
+/// limit, one that waits for a request is closed, so that idle connections cannot keep a probe out.
 pub(super) struct Bounded<L> {
     listener: L,
     open: Arc<Open>,
@@ -53,7 +53,7 @@ impl<L: Listener> Listener for Bounded<L> {
     }
 }
 
-/// The connections that are open, the oldest first.
+/// Open connections, the oldest first.
 #[derive(Default)]
 struct Open(Mutex<Vec<Arc<Place>>>);
 
@@ -62,7 +62,8 @@ impl Open {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets one in. Where there are too many, the oldest goes among those that wait for a request, or of all.
+    /// Adds a connection. Over the limit, the oldest that waits for a request is closed, or else the oldest
+    /// of all.
     fn enter(&self, max: usize) -> Arc<Place> {
         let place = Arc::new(Place::default());
         let mut places = self.places();
@@ -79,10 +80,10 @@ impl Open {
     }
 }
 
-/// The place of one connection.
+/// Place of one connection.
 #[derive(Default)]
 struct Place {
-    /// Something was read since something was written.
+    /// True if something was read since the last write.
     is_busy: AtomicBool,
     has_ended: AtomicBool,
     reader: Mutex<Option<Waker>>,
@@ -97,7 +98,7 @@ impl Place {
     }
 }
 
-/// A connection that ends when its place is needed, and gives it back when it ends.
+/// Connection that ends when its place is needed, and returns its place at its end.
 pub(super) struct Placed<S> {
     stream: S,
     place: Arc<Place>,

@@ -1,4 +1,4 @@
-//! Messages at the admin listener: what `semel outbox` shows and does.
+//! Messages at the admin listener: the views and actions of `semel outbox`.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::call::{Answer, Call, malformed};
 use super::{told, unavailable};
 use crate::operate::messages::{Wanted, absent, act, done, full, summary};
 
-/// A store in memory has no messages.
+/// Returns the outbox. A store in memory has none.
 fn outbox(call: &Call) -> Result<&Arc<dyn Outbox>, Problem> {
     let none = || Problem::new(Kind::NotFound, "a store in memory has no messages");
     call.admin.outbox.as_ref().ok_or_else(none)

@@ -1,4 +1,4 @@
-//! What there is to see about a gateway as a whole.
+//! Endpoints about the gateway as a whole.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,17 +11,17 @@ use super::call::{Answer, Call, malformed};
 use super::unavailable;
 use crate::operate::records::note;
 
-/// How long the store may take to say that it is there.
+/// Timeout for the store's answer to a readiness check.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The OpenAPI document. A test compares it with the table of endpoints.
+/// OpenAPI document. A test compares it with the table of endpoints.
 pub(crate) const OPENAPI: &str = include_str!("openapi.json");
 
 pub(crate) async fn healthz(_: Call) -> Result<Answer, Problem> {
     Ok(Answer::text(StatusCode::OK, "alive\n"))
 }
 
-/// Whether commands are taken: the store answers, and nobody has asked us to stop.
+/// Answers if commands are accepted: the store answers, and the gateway is not stopping.
 pub(crate) async fn readyz(call: Call) -> Result<Answer, Problem> {
     let admin = call.admin;
     if admin.closing.load(Ordering::SeqCst) {
@@ -46,7 +46,7 @@ pub(crate) async fn openapi(_: Call) -> Result<Answer, Problem> {
     Ok(Answer { content_type: "application/json", ..Answer::text(StatusCode::OK, OPENAPI) })
 }
 
-/// What runs here, what its store promises, and how many commands are in which state.
+/// Shows the version, the store's guarantees and the number of commands in each state.
 pub(crate) async fn status(call: Call) -> Result<Answer, Problem> {
     let admin = call.admin;
     let now = admin.store.now().await.map_err(unavailable)?;
@@ -73,7 +73,7 @@ pub(crate) async fn status(call: Call) -> Result<Answer, Problem> {
     })))
 }
 
-/// What was done by hand, the newest first.
+/// Shows operators' actions, the newest first.
 pub(crate) async fn audit(call: Call) -> Result<Answer, Problem> {
     let limit = call.limit()?;
     let before = call.query.get("before").map(|text| text.parse::<AuditId>());
@@ -110,7 +110,7 @@ mod tests {
         serde_json::from_str(OPENAPI).expect("it is JSON")
     }
 
-    /// What stands at a reference of the document.
+    /// Returns the target of a reference in the document.
     fn at<'a>(document: &'a Value, node: &'a Value) -> &'a Value {
         match node["$ref"].as_str() {
             Some(reference) => {
@@ -121,7 +121,7 @@ mod tests {
         }
     }
 
-    /// Of an endpoint: who may, its parameters, and the members of its body.
+    /// Facts about an endpoint: its access, its parameters, and the members of its body.
     type Described = (String, Names, Names);
 
     #[test]

@@ -1,4 +1,4 @@
-//! Records at the admin listener: what `semel records` and `semel reconcile` show and do.
+//! Records at the admin listener: the views and actions of `semel records` and `semel reconcile`.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -44,7 +44,7 @@ pub(crate) async fn show(call: Call) -> Result<Answer, Problem> {
     Ok(Answer::json(&shown))
 }
 
-/// What is stored for retries, as far as it is text.
+/// Returns the stored response, as far as it is text.
 fn response(record: &Record) -> Result<Value, Problem> {
     let Some(result) = &record.result else { return Ok(Value::Null) };
     let response = result.response.decode();
@@ -65,7 +65,7 @@ pub(crate) async fn history(call: Call) -> Result<Answer, Problem> {
     Ok(Answer::json(&story::to_json(id, &found, &around)))
 }
 
-/// Shows the request that is kept of a command, and has it noted who read it and why.
+/// Shows the stored request of a command, and records a note of the reader and the reason.
 pub(crate) async fn request(call: Call) -> Result<Answer, Problem> {
     let (id, note) = (call.operation_id()?, call.note(requests::ACTION)?);
     match requests::read(&*call.admin.store, id, &note).await.map_err(unavailable)? {
@@ -109,7 +109,7 @@ async fn change_record(call: Call, action: &str, change: Change) -> Result<Answe
     told(acted, Kind::OperationNotFound, |state| done(id, state))
 }
 
-/// The attempt that an operator looked at.
+/// Returns the attempt that the operator names.
 fn attempt(call: &Call) -> Result<Epoch, Problem> {
     let Some(given) = call.members.get("attempt") else { return Ok(FIRST_ATTEMPT) };
     let attempt = given.as_u64().and_then(|attempt| Epoch::try_from(attempt).ok());
@@ -117,7 +117,7 @@ fn attempt(call: &Call) -> Result<Epoch, Problem> {
     attempt.ok_or_else(|| malformed("`attempt` is a number from 1 on, as the record shows it."))
 }
 
-/// What an operator says about an unknown.
+/// Returns the operator's verdict on an unknown outcome.
 fn verdict(call: &Call) -> Result<Said, Problem> {
     let answer = ["status", "headers", "body", "bodyBase64"];
     let (verdict, phase) = (call.member("verdict")?, call.member("phase")?);
@@ -160,7 +160,7 @@ fn verdict(call: &Call) -> Result<Said, Problem> {
     Ok(Said::executed(status, headers(call.members.get("headers"))?, body(call)?))
 }
 
-/// The body that retries get: a text, or bytes in base64.
+/// Returns the response body for retries: text, or bytes in base64.
 fn body(call: &Call) -> Result<Option<Bytes>, Problem> {
     match (call.member("body")?, call.member("bodyBase64")?) {
         (Some(_), Some(_)) => Err(malformed("`body` and `bodyBase64` do not go together.")),
@@ -173,7 +173,7 @@ fn body(call: &Call) -> Result<Option<Bytes>, Problem> {
     }
 }
 
-/// Header fields: for each name a text, or a list of them.
+/// Returns header fields: for each name a text, or a list of texts.
 fn headers(given: Option<&Value>) -> Result<HeaderMap, Problem> {
     let wrong = || malformed("`headers` has a text, or a list of them, for the name of each field.");
     let mut headers = HeaderMap::new();

@@ -1,4 +1,4 @@
-//! A listener of which axum gets connections once their handshakes are done. None of them holds up another.
+//! Listener that passes connections to axum after their handshakes. No handshake delays another.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,20 +10,20 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_rustls::server::TlsStream;
 
-/// How many handshakes there may be at a time. Where there are more, the oldest is given up.
+/// Largest number of concurrent handshakes. Over it, the oldest is aborted.
 const MAX_HANDSHAKES: usize = 256;
 
-/// A listener that speaks TLS.
+/// Listener that speaks TLS.
 pub struct TlsListener {
     listener: TcpListener,
     acceptor: Acceptor,
     handshakes: JoinSet<Option<(TlsStream<TcpStream>, SocketAddr)>>,
-    /// The same, the oldest first, with some that are over.
+    /// Handshakes in order of their start, including some that have ended.
     begun: VecDeque<AbortHandle>,
 }
 
 impl TlsListener {
-    /// Makes a listener that shakes hands before it hands a connection on.
+    /// Makes a listener that performs the handshake before it hands a connection on.
     pub fn new(listener: TcpListener, acceptor: Acceptor) -> TlsListener {
         TlsListener { listener, acceptor, handshakes: JoinSet::new(), begun: VecDeque::new() }
     }
@@ -58,7 +58,8 @@ impl axum::serve::Listener for TlsListener {
                 accepted = self.listener.accept() => match accepted {
                     Ok((stream, peer)) => self.shake_hands(stream, peer),
                     Err(error) => {
-                        // Out of file descriptors, say. Others will close theirs; until then, do not spin.
+                        // For example, no file descriptor is left. Others will close; until then, do not
+                        // spin.
                         tracing::warn!(%error, "a connection could not be accepted");
                         tokio::time::sleep(Duration::from_millis(50)).await;
                     }

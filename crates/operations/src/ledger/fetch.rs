@@ -9,10 +9,10 @@ use semel_flow::reconcile::ledger::{Ages, Columns, Format, Ledger, Reading};
 use semel_outgoing::{Client, Error, ServiceAnswer, TlsError};
 use semel_settings::LedgerUrl;
 
-/// The value of `Accept`, where no format is configured.
+/// Value of `Accept` if no format is configured.
 const ANY: &str = "application/x-ndjson, text/csv, application/json";
 
-/// Reads all of it, within the time that it has.
+/// Reads the whole ledger within its timeout.
 pub(super) async fn fetch(url: &LedgerUrl, columns: &Columns, ages: Ages) -> anyhow::Result<Ledger> {
     ask(url, columns, ages).await.map_err(|error| match error.downcast_ref() {
         Some(Error::TimedOut(timeout)) => {
@@ -50,7 +50,7 @@ fn request(client: &Client, url: &LedgerUrl) -> anyhow::Result<Request<Full<Byte
     Ok(request)
 }
 
-/// Returns the format of the answer: as configured, or as `Content-Type` says.
+/// Returns the format of the answer: the configured one, or that of `Content-Type`.
 fn format(url: &LedgerUrl, headers: &HeaderMap) -> anyhow::Result<Format> {
     if let Some(coding) = headers.get(CONTENT_ENCODING) {
         ensure!(
@@ -84,7 +84,7 @@ async fn read_body(
 /// Makes the client that reads a ledger.
 ///
 /// # Errors
-/// If no certificate can be for the host.
+/// Fails if no certificate can be for the host.
 pub(super) fn client(url: &LedgerUrl) -> Result<Client, TlsError> {
     Ok(Client::new(url.address.clone(), url.tls.settings())?
         .connect_timeout(url.timeout)
@@ -94,7 +94,7 @@ pub(super) fn client(url: &LedgerUrl) -> Result<Client, TlsError> {
 /// Returns the value of `Authorization`, if the settings name a variable for it.
 ///
 /// # Errors
-/// If the variable is not set, or can be in no header.
+/// Fails if the variable is not set, or cannot be in a header.
 pub(super) fn authorization(url: &LedgerUrl) -> anyhow::Result<Option<HeaderValue>> {
     let Some(name) = &url.authorization_env else { return Ok(None) };
     let value = std::env::var(name)

@@ -12,12 +12,12 @@ use semel_settings::{LedgerSide, LedgerSource};
 
 use super::fetch::fetch;
 
-/// Records in one page of the store.
+/// Number of records in one page of the store.
 const PAGE: usize = 500;
-/// Bytes in one read of a file.
+/// Number of bytes in one read of a file.
 const PIECE: usize = 64 * 1024;
 
-/// Reads all of it.
+/// Reads the whole ledger.
 pub(super) async fn read(
     side: &LedgerSide,
     ages: Ages,
@@ -39,7 +39,7 @@ pub(super) async fn read(
         }
         LedgerSource::Url(url) => {
             let reading = fetch(url, &side.columns, ages).await;
-            // A query may hold what is nobody's business.
+            // The query of an address may hold secrets.
             let address = &url.address;
             reading
                 .with_context(|| format!("{}://{}{}", address.scheme(), address.authority(), address.path()))
@@ -47,7 +47,7 @@ pub(super) async fn read(
     }
 }
 
-/// The operation ids of what succeeded, each with the time when it did.
+/// Returns the operation ids of succeeded commands, each with its time.
 async fn records(store: &dyn Store, operation: Option<&str>, ages: Ages) -> anyhow::Result<Ledger> {
     let mut ledger = Ledger::new(0);
     let mut filter = Filter {

@@ -1,4 +1,4 @@
-//! The comparison on a schedule: once in an interval, with what it finds in metrics and in the log.
+//! Scheduled comparison: runs once per interval, and reports its findings in metrics and in the log.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use tokio::time::{Instant, MissedTickBehavior};
 use super::fetch::{authorization, client};
 use super::{Compared, compare};
 
-/// The most findings that one run logs; all are counted.
+/// Largest number of findings that one run logs; all are counted.
 const MAX_LOGGED: usize = 100;
 
-/// Checks that everything is there that a run needs from outside.
+/// Checks everything from outside that a run needs.
 ///
 /// # Errors
-/// If something is missing.
+/// Fails if something is missing.
 pub fn check(watch: &LedgerWatch) -> anyhow::Result<()> {
     match &watch.comparison.theirs.source {
         LedgerSource::Url(url) => authorization(url).map(drop),
@@ -26,10 +26,10 @@ pub fn check(watch: &LedgerWatch) -> anyhow::Result<()> {
     check_files(watch)
 }
 
-/// Reads the files for TLS, so that a mistake in them is found before the first run.
+/// Reads the TLS files, so that a mistake in them is found before the first run.
 ///
 /// # Errors
-/// If they cannot be used.
+/// Fails if they cannot be used.
 pub fn check_files(watch: &LedgerWatch) -> anyhow::Result<()> {
     match &watch.comparison.theirs.source {
         LedgerSource::Url(url) => Ok(client(url)?.check()?),
@@ -37,7 +37,7 @@ pub fn check_files(watch: &LedgerWatch) -> anyhow::Result<()> {
     }
 }
 
-/// Compares, again and again, until it is dropped.
+/// Compares again and again until it is dropped.
 pub async fn watch(watch: LedgerWatch, store: Arc<dyn Store>) {
     let first = Instant::now() + watch.first_after;
     let mut ticks = tokio::time::interval_at(first, watch.interval);
@@ -60,7 +60,7 @@ pub async fn watch(watch: LedgerWatch, store: Arc<dyn Store>) {
     }
 }
 
-/// `compared_values` are the names of what is compared.
+/// Counts and logs the findings. `compared_values` are the names of the compared values.
 fn tell(compared: &Compared, compared_values: &[String]) {
     let Compared { report, our_states } = compared;
     for kind in FindingKind::ALL {
@@ -73,7 +73,7 @@ fn tell(compared: &Compared, compared_values: &[String]) {
     counter!("idempotency_ledger_runs_total", "outcome" => outcome).increment(1);
     let findings = FindingKind::ALL.into_iter().flat_map(|kind| &report.findings(kind).first);
     for finding in findings.take(MAX_LOGGED) {
-        // Only names: the values stay in the ledgers.
+        // Only names are logged: the values stay in the ledgers.
         let names = finding.differences.iter().filter_map(|difference| compared_values.get(difference.value));
         let different = names.map(String::as_str).collect::<Vec<_>>().join(", ");
         tracing::warn!(

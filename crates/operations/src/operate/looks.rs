@@ -1,10 +1,10 @@
-//! What a look for one command came to, as operators see it.
+//! Result of a look-up for one command, as operators see it.
 
 use semel_core::Timestamp;
 use semel_flow::reconcile::{Look, Outcome};
 use serde_json::{Value, json};
 
-/// What a look came to: the names are promises.
+/// Returns a look-up's result as JSON. The names are stable.
 pub fn shown(look: &Look) -> Value {
     let (outcome, verdict, at, why) = match &look.outcome {
         Outcome::Resolved(verdict) => ("resolved", Some(verdict.as_str()), None, None),

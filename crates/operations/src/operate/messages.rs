@@ -1,4 +1,4 @@
-//! Messages as operators see them, and what may be done to one.
+//! Messages as operators see them, and the actions on one.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Acted, age, before};
 
-/// Which messages somebody wants to see.
+/// Filter of a list of messages.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
     state: Option<MessageState>,
@@ -17,10 +17,10 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// As it is written.
+    /// Parses the filter.
     ///
     /// # Errors
-    /// Says what cannot be understood.
+    /// Returns a description of the invalid part.
     pub fn read(mut given: impl FnMut(&str) -> Option<String>) -> Result<Wanted, String> {
         let state = given("state").map(|name| {
             let known = MessageState::ALL.map(MessageState::as_str).join(", ");
@@ -33,7 +33,7 @@ impl Wanted {
         })
     }
 
-    /// What is asked for a page of them.
+    /// Returns the store's filter for one page.
     pub async fn page(
         self,
         outbox: &dyn Outbox,
@@ -42,7 +42,7 @@ impl Wanted {
     ) -> Result<MessageFilter, StoreError> {
         let Wanted { state, kind, older_than } = self;
         let created_before = match older_than {
-            // No message has this id: it is asked for the time.
+            // No message has this id: the call only reads the time.
             Some(age) => Some(before(outbox.message("").await?.1, age)),
             None => None,
         };
@@ -50,7 +50,7 @@ impl Wanted {
     }
 }
 
-/// A message as a list shows it: the names are promises.
+/// Returns a message as a list shows it, as JSON. The names are stable.
 pub fn summary(message: &Message) -> Value {
     json!({
         "eventId": message.event_id,
@@ -67,7 +67,7 @@ pub fn summary(message: &Message) -> Value {
     })
 }
 
-/// All that is known about a message but what it says: the names are promises.
+/// Returns everything about a message except its content, as JSON. The names are stable.
 pub fn full(message: &Message, now: Timestamp) -> Value {
     let mut shown = summary(message);
     if message.state == MessageState::Pending {
@@ -77,12 +77,12 @@ pub fn full(message: &Message, now: Timestamp) -> Value {
     shown
 }
 
-/// What is said about a message that there is not.
+/// Returns the text about a message that does not exist.
 pub fn absent(id: &str) -> String {
     format!("there is no message {id}: it was never sent, or it was delivered long ago, or discarded")
 }
 
-/// Does it, and has it noted who did and why, in the same write.
+/// Performs the action and records a note with the operator and the reason, in one write.
 pub async fn act(
     outbox: &dyn Outbox,
     id: &str,
@@ -106,7 +106,7 @@ pub async fn act(
     }))
 }
 
-/// Where a message stands after an action, as JSON: the names are promises.
+/// Returns the state of a message after an action, as JSON. The names are stable.
 pub fn done(id: &str, state: Option<MessageState>) -> Value {
     json!({ "eventId": id, "state": state.map(MessageState::as_str) })
 }

@@ -1,4 +1,4 @@
-//! Quotas as operators see them: how much is left to each tenant and caller that has used anything.
+//! Quotas as operators see them: the remaining quota of each tenant and caller with any use.
 
 use std::time::Duration;
 
@@ -6,29 +6,29 @@ use semel_core::quota::{Kept, Limits, Rate, Subject, Usage, UsageEntry};
 use semel_core::{StoreError, Timestamp};
 use serde_json::{Value, json};
 
-/// One subject, with what it may use and what it has.
+/// Quotas of one subject, with its use of them.
 pub struct SubjectQuotas {
-    /// The tenant or caller whose use is counted.
+    /// Tenant or caller whose use is counted.
     pub subject: Subject,
-    /// The time of its last use.
+    /// Time of its last use.
     pub used_at: Timestamp,
-    /// The rate of new keys, if there is a limit.
+    /// Rate of new keys, if there is a limit.
     pub new_keys: Option<RateLeft>,
-    /// The rate of look-ups, if there is a limit.
+    /// Rate of look-ups, if there is a limit.
     pub lookups: Option<RateLeft>,
-    /// The cap of kept records, and their number.
+    /// Cap on stored records, and their number.
     pub active_keys: Option<(u64, u64)>,
-    /// The cap of kept bytes, and their number.
+    /// Cap on stored bytes, and their number.
     pub stored_bytes: Option<(u64, u64)>,
 }
 
-/// A rate, and how much of it is left.
+/// Rate with its remaining quota.
 pub struct RateLeft {
-    /// The limit.
+    /// Limit.
     pub rate: Rate,
-    /// The number that may be used now.
+    /// Number that may be used now.
     pub left: u32,
-    /// `None`: it is whole.
+    /// Time at which the quota is full again; `None` if it is full.
     pub whole_at: Option<Timestamp>,
 }
 
@@ -43,7 +43,7 @@ impl RateLeft {
 }
 
 impl SubjectQuotas {
-    /// Puts together what a subject may use and what it has. Records are counted only where they are capped.
+    /// Reads the quotas of a subject and its use of them. Records are counted only if they are capped.
     pub async fn read(
         usage: &dyn Usage,
         limits: &Limits,
@@ -62,7 +62,7 @@ impl SubjectQuotas {
         })
     }
 
-    /// The subject as JSON: the names are promises. What is not limited is `null`.
+    /// Returns the subject as JSON. The names are stable. Unlimited values are `null`.
     pub fn summary(&self) -> Value {
         let rate = |rate: &Option<RateLeft>| {
             rate.as_ref().map(|RateLeft { rate, left, whole_at }| {

@@ -1,4 +1,4 @@
-//! Records as operators see them, and what may be done to one.
+//! Records as operators see them, and the actions on one.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::{Acted, age, before};
 
-/// Which records somebody wants to see.
+/// Filter of a list of records.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
     state: Option<StateName>,
@@ -26,10 +26,10 @@ pub struct Wanted {
 }
 
 impl Wanted {
-    /// As it is written.
+    /// Parses the filter.
     ///
     /// # Errors
-    /// Says what cannot be understood.
+    /// Returns a description of the invalid part.
     pub fn read(mut given: impl FnMut(&str) -> Option<String>) -> Result<Wanted, String> {
         let state = given("state").map(|name| {
             StateName::parse(&name).ok_or_else(|| {
@@ -45,7 +45,7 @@ impl Wanted {
         })
     }
 
-    /// What a store is asked for a page of them.
+    /// Returns the store's filter for one page.
     pub fn page(self, now: Timestamp, after: Option<OperationId>, limit: usize) -> Filter {
         let Wanted { state, operation, tenant, older_than } = self;
         let updated_before = older_than.map(|age| before(now, age));
@@ -53,7 +53,7 @@ impl Wanted {
     }
 }
 
-/// A record as a list shows it: the names are promises.
+/// Returns a record as a list shows it, as JSON. The names are stable.
 pub fn summary(record: &Record) -> Value {
     json!({
         "operationId": record.operation_id.to_string(),
@@ -71,24 +71,24 @@ pub fn summary(record: &Record) -> Value {
     })
 }
 
-/// A record that cannot be read, as a list shows it: the names are promises.
+/// Returns an unreadable record as a list shows it, as JSON. The names are stable.
 pub fn unreadable(record: &Unreadable) -> Value {
     json!({ "operationId": record.operation_id.to_string(), "state": "unreadable", "why": record.why })
 }
 
-/// All that is known about one command, without what was asked and answered.
+/// Everything about one command except its request and its response.
 pub struct Found {
-    /// The record, unless it was purged.
+    /// Record, unless it was purged.
     pub record: Option<Record>,
-    /// The actions of operators, the oldest first.
+    /// Actions of operators, the oldest first.
     pub notes: Vec<NoteTaken>,
-    /// The phases of the command.
+    /// Phases of the command.
     pub steps: Vec<Progress>,
-    /// The store's time of this reading.
+    /// Store's time of this reading.
     pub now: Timestamp,
 }
 
-/// Looks for a command. `None` if there is no trace of it.
+/// Finds a command. Returns `None` if there is no trace of it.
 pub async fn find(store: &dyn Store, id: OperationId) -> Result<Option<Found>, StoreError> {
     let found = store.find(id).await?;
     let notes = store.notes(id).await?;
@@ -99,13 +99,13 @@ pub async fn find(store: &dyn Store, id: OperationId) -> Result<Option<Found>, S
     Ok(Some(Found { record: found.record, notes, steps, now: found.now }))
 }
 
-/// What is said about a command that there is no trace of.
+/// Returns the text about a command without a trace.
 pub fn absent(id: OperationId) -> String {
     format!("there is no record of operation {id}")
 }
 
 impl Found {
-    /// The same as JSON: the names are promises.
+    /// Returns the command as JSON. The names are stable.
     pub fn to_json(&self) -> Value {
         let mut shown = self.record.as_ref().map_or(json!({}), summary);
         if let Some(record) = &self.record {
@@ -120,7 +120,7 @@ impl Found {
                 shown["status"] = result.status.into();
                 shown["resource"] = json!(result.resource);
                 shown["responseBytes"] = result.response.bytes.len().into();
-                // Without its key, nobody can tell.
+                // Without its encryption key, this is unknown.
                 shown["bodyStored"] =
                     json!(result.response.decode().ok().map(|response| response.body.is_some()));
             }
@@ -136,7 +136,8 @@ impl Found {
     }
 }
 
-/// What to look for where the effect of an unknown command would be, as JSON: the names are promises.
+/// Returns the identifiers to look for at the place of an unknown command's effect, as JSON. The names are
+/// stable.
 pub fn look_for(record: &Record) -> Value {
     let since = match record.head.state {
         State::Unknown { since, .. } => Some(since.to_rfc3339()),
@@ -152,13 +153,13 @@ pub fn look_for(record: &Record) -> Value {
     })
 }
 
-/// A note as JSON: the names are promises.
+/// Returns a note as JSON. The names are stable.
 pub fn note(taken: &NoteTaken) -> Value {
     let NoteTaken { at, note } = taken;
     json!({ "at": at.to_rfc3339(), "who": note.who, "action": note.action, "why": note.why })
 }
 
-/// A step as JSON, and the list that it belongs to: the names are promises.
+/// Returns a step as JSON, with the name of its list. The names are stable.
 fn step(step: &Progress) -> (&'static str, Value) {
     let mut shown = json!({
         "name": step.name,
@@ -181,33 +182,33 @@ fn step(step: &Progress) -> (&'static str, Value) {
     ("phases", shown)
 }
 
-/// Whether retries can be answered with it.
+/// Returns true if retries can be answered with this status.
 pub fn is_an_answer(status: StatusCode) -> bool {
     (200..600).contains(&status.as_u16())
 }
 
-/// The attempt that a verdict is about, if nobody names one: most commands have no other.
+/// Default attempt of a verdict: most commands have no other.
 pub const FIRST_ATTEMPT: Epoch = 1;
 
-/// What a person says about an unknown.
+/// Operator's verdict on an unknown outcome.
 pub enum Said {
-    /// It took place, with this response; without a body, nobody has it at hand.
+    /// The command was executed with this response; without a body if the operator does not have it.
     Executed {
-        /// The status of the response.
+        /// Status of the response.
         status: StatusCode,
-        /// Its header fields.
+        /// Header fields of the response.
         headers: HeaderMap,
-        /// Its body, if anybody has it.
+        /// Body of the response, if the operator has it.
         body: Option<Bytes>,
     },
-    /// It did not.
+    /// The command was not executed.
     NotExecuted,
-    /// This, about the open call of a command in phases.
+    /// Verdict on the open call of a command in phases.
     OfCall(Box<Change>),
 }
 
 impl Said {
-    /// It took place, with this response.
+    /// Makes the verdict that the command was executed with this response.
     pub fn executed(status: StatusCode, mut headers: HeaderMap, body: Option<Bytes>) -> Said {
         let is_json = |body: &Bytes| serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok();
         if !headers.contains_key(CONTENT_TYPE) && body.as_ref().is_some_and(is_json) {
@@ -216,7 +217,7 @@ impl Said {
         Said::Executed { status, headers, body }
     }
 
-    /// What is written about this attempt, where the operation wants this.
+    /// Returns the change to write about this attempt under the operation's policy.
     pub fn change(&self, policy: &Policy, attempt: Epoch) -> Change {
         let change = match (self, self.kept(policy)) {
             (Said::OfCall(change), _) => return (**change).clone(),
@@ -226,10 +227,11 @@ impl Said {
         change.about(About::Only(attempt))
     }
 
-    /// What is said about the open call of the attempt `epoch`, or, without a phase, that none is open.
+    /// Returns the verdict on the open call of the attempt `epoch`, or, without a phase, that no call is
+    /// open.
     ///
     /// # Errors
-    /// Says what does not go together.
+    /// Returns a description of the conflicting parts.
     pub fn of_call(
         epoch: Epoch,
         phase: Option<&str>,
@@ -255,18 +257,18 @@ impl Said {
         Ok(Said::OfCall(Box::new(change)))
     }
 
-    /// Whether a body is given that the operation does not want to be stored.
+    /// Returns true if a body is given that the operation's policy does not store.
     pub fn loses_its_body(&self, policy: &Policy) -> bool {
         let given = matches!(self, Said::Executed { body: Some(_), .. });
         given && self.kept(policy).is_some_and(|kept| kept.body.is_none())
     }
 
-    /// What is kept of the response. What is too large for others is kept all the same: a person gave it.
+    /// Returns the stored response. The operator's response is stored even if it is over the size limit.
     fn kept(&self, policy: &Policy) -> Option<Response> {
         let Said::Executed { status, headers, body } = self else { return None };
         let (empty, none) = (Bytes::new(), HeaderMap::new());
         let body = match body {
-            // It can be fetched from where it is.
+            // The body can be fetched by reference.
             None if policy.store_response == StoreResponse::Reference && reference(headers).is_some() => None,
             body => Some(body.as_ref().unwrap_or(&empty)),
         };
@@ -275,7 +277,7 @@ impl Said {
     }
 }
 
-/// Does it, and has it noted who did and why, in the same write.
+/// Performs the action and records a note with the operator and the reason, in one write.
 pub async fn act(
     store: &dyn Store,
     id: OperationId,
@@ -300,7 +302,7 @@ pub async fn act(
     }
 }
 
-/// Where a record stands after an action, as JSON: the names are promises.
+/// Returns the state of a record after an action, as JSON. The names are stable.
 pub fn done(id: OperationId, state: Option<StateName>) -> Value {
     json!({ "operationId": id.to_string(), "state": state.map(StateName::as_str) })
 }

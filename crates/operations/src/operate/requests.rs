@@ -1,5 +1,5 @@
-//! The request that is kept of a command, as an operator sees it: read only on demand, and never without a note of who read it
-//! and why.
+//! Stored request of a command, as an operator sees it: read only on demand, and never without a note of the
+//! reader and the reason.
 
 use semel_core::request::INPUT_FORMAT;
 use semel_core::text::steers;
@@ -8,22 +8,22 @@ use serde_json::{Value, json};
 
 use super::{fields, insert_bytes, records};
 
-/// The action that the audit log has for reading a request.
+/// Action in the audit log for reading a request.
 pub const ACTION: &str = "request";
 
-/// The answer to whoever wants to read a request.
+/// Result of reading a request.
 pub enum Reading {
     /// The request.
     Kept(Box<Request>),
-    /// There is no such command.
+    /// No such command exists.
     Absent(String),
-    /// None is kept; says why.
+    /// No request is stored, for this reason.
     NotKept(String),
-    /// It is kept, and cannot be read; says why.
+    /// The stored request cannot be read, for this reason.
     Unreadable(String),
 }
 
-/// Reads the request of a command, and has it noted. Where none is kept, nothing is noted.
+/// Reads the request of a command, and records a note. Without a stored request, no note is recorded.
 pub async fn read(store: &dyn Store, id: OperationId, note: &Note) -> Result<Reading, StoreError> {
     let Some(record) = store.find(id).await?.record else { return Ok(Reading::Absent(records::absent(id))) };
     let Some(kept) = store.read_request(id, note).await? else {
@@ -42,7 +42,7 @@ pub async fn read(store: &dyn Store, id: OperationId, note: &Note) -> Result<Rea
     })
 }
 
-/// Says why there is no request of this command.
+/// Returns the reason for which this command has no stored request.
 fn not_kept(record: &Record) -> String {
     let (id, state) = (record.operation_id, record.head.state.name());
     match state {
@@ -58,7 +58,7 @@ fn not_kept(record: &Record) -> String {
     }
 }
 
-/// A request as JSON: the names are promises.
+/// Returns a request as JSON. The names are stable.
 pub fn to_json(id: OperationId, request: &Request) -> Value {
     let mut shown = json!({
         "operationId": id.to_string(),
@@ -70,7 +70,7 @@ pub fn to_json(id: OperationId, request: &Request) -> Value {
     shown
 }
 
-/// A request for a terminal, line by line: nothing in it steers the terminal.
+/// Returns a request for a terminal, line by line. Nothing in it steers the terminal.
 pub fn to_text(request: &Request) -> Vec<String> {
     let mut lines = vec![escaped(&format!("{} {}", request.method, request.target))];
     for (name, value) in &request.headers {

@@ -1,4 +1,4 @@
-//! One command's life as a story, and what can be done about it now.
+//! Timeline of one command, and the actions that are possible now.
 
 use semel_core::{
     NoteTaken, OperationId, Progress, Reason, Record, State, StateName, Step, StepKind, Timestamp,
@@ -10,15 +10,15 @@ use serde_json::{Value, json};
 use super::printable;
 use super::records::{FIRST_ATTEMPT, Found, look_for, summary};
 
-/// What a story needs to know beside the store.
+/// Context of a story beside the store.
 pub struct Around<'a> {
-    /// Goes behind the commands that the story names.
+    /// Flags for the store that follow the commands in the story.
     pub same_store: &'a str,
-    /// The settings of today, which say whether a late answer is read.
+    /// Current settings, which decide if a late answer is read.
     pub config: &'a Config,
 }
 
-/// The story as JSON: the names are promises.
+/// Returns the story as JSON. The names are stable.
 pub fn to_json(id: OperationId, found: &Found, around: &Around<'_>) -> Value {
     let mut story = found.record.as_ref().map_or(json!({ "operationId": id.to_string() }), summary);
     story["timeline"] = timeline(found).iter().map(Entry::to_json).collect();
@@ -30,19 +30,19 @@ pub fn to_json(id: OperationId, found: &Found, around: &Around<'_>) -> Value {
     story
 }
 
-/// Something that happened.
+/// Event in the life of a command.
 pub enum Entry<'a> {
-    /// A step of the record.
+    /// Step of the record.
     Step(Step),
-    /// An action of an operator.
+    /// Action of an operator.
     Note(&'a NoteTaken),
-    /// A call of a phase is about to be made.
+    /// Beginning of a phase's call.
     Begun(&'a Progress),
-    /// A phase is done.
+    /// End of a phase.
     Done(&'a Progress, Timestamp),
 }
 
-/// What happened, in order. What was done by hand stands before the step that it led to.
+/// Returns the events in order. An operator's action comes before the step that it led to.
 pub fn timeline(found: &Found) -> Vec<Entry<'_>> {
     let Found { record, notes, steps: phases, .. } = found;
     let (mut calls, mut done, mut left) = (Vec::new(), Vec::new(), Vec::new());
@@ -65,7 +65,7 @@ pub fn timeline(found: &Found) -> Vec<Entry<'_>> {
 }
 
 impl Entry<'_> {
-    /// When.
+    /// Returns the time of the event.
     pub fn at(&self) -> Timestamp {
         match self {
             Entry::Step(step) => step.at,
@@ -75,7 +75,7 @@ impl Entry<'_> {
         }
     }
 
-    /// In a sentence.
+    /// Describes the event in a sentence.
     pub fn tell(&self) -> String {
         match self {
             Entry::Step(step) => tell(step),
@@ -126,7 +126,7 @@ impl Entry<'_> {
     }
 }
 
-/// One step in a sentence.
+/// Describes one step in a sentence.
 fn tell(step: &Step) -> String {
     let Step { epoch, state, .. } = step;
     let what = match step.reason {
@@ -206,7 +206,8 @@ fn tell(step: &Step) -> String {
     }
 }
 
-/// Whether a verdict that leaves a command in this state was about its open call, and not about the whole.
+/// Returns true if a verdict with this resulting state was about the open call, and not about the whole
+/// command.
 fn in_phases(state: StateName, epoch: semel_core::Epoch) -> bool {
     matches!(state, StateName::Claimed | StateName::FailedRetryable) && epoch > 1
 }
@@ -215,7 +216,7 @@ fn count(times: u32) -> String {
     if times == 1 { "once".to_owned() } else { format!("{times} times") }
 }
 
-/// What a retry gets now, and what a person can do.
+/// Describes the answer to a retry now, and the operator's possible actions.
 pub fn next(record: Option<&Record>, now: Timestamp, around: &Around<'_>) -> String {
     let same_store = around.same_store;
     let Some(record) = record else {
@@ -295,7 +296,7 @@ pub fn next(record: Option<&Record>, now: Timestamp, around: &Around<'_>) -> Str
     }
 }
 
-/// Until when the answer to a call that took too long is still read, by the settings of today.
+/// Returns the time until which a late answer is still read, by the current settings.
 fn late_answer(record: &Record, now: Timestamp, config: &Config) -> Option<Timestamp> {
     let State::Unknown { since, .. } = record.head.state else { return None };
     let is_timeout = record.head.reason == Reason::TimedOut;
@@ -303,7 +304,7 @@ fn late_answer(record: &Record, now: Timestamp, config: &Config) -> Option<Times
     Some(since.plus(late)).filter(|until| *until > now)
 }
 
-/// What a call of this command can be recognised by.
+/// Returns the identifiers of this command's call.
 fn traces(record: &Record) -> String {
     let (id, epoch) = (record.operation_id, record.head.epoch);
     let begun = record.history.began(epoch).map_or(String::new(), |at| format!(", begun at {at}"));
@@ -311,7 +312,7 @@ fn traces(record: &Record) -> String {
     format!("Semel-Operation-Id {id}, Semel-Attempt {epoch}{begun}{seen}")
 }
 
-/// What a person can do about a command in phases whose outcome is unknown: it is a matter of its open call.
+/// Describes the operator's possible actions on an unknown command in phases: they concern its open call.
 fn phased(record: &Record, quarantine_until: Timestamp, now: Timestamp, same_store: &str) -> String {
     let (id, attempt) = (record.operation_id, record.head.epoch);
     let early = if quarantine_until <= now {
