@@ -1,11 +1,13 @@
-//! A circuit breaker around the store: while it is away, asking costs microseconds and not a timeout.
+//! Circuit breaker around the store: while the store is away, a call fails in microseconds instead of at a
+//! timeout.
 //!
-//! After a few failures in a row the circuit opens: claims and reads are answered `Unavailable` at once, without being
-//! made. What has begun must be settled, so `apply` is always tried, and so are sweeps. Now and then one claim is let
-//! through to see whether the store is back.
+//! After a few failures in a row the circuit opens: claims and reads get `Unavailable` at once. Begun
+//! commands must be settled, so `apply` and sweeps are always tried. From time to time one claim is let
+//! through to test the store.
 //!
-//! Failed completions are counted apart: a claim that succeeds does not prove that its completion will. And a record that
-//! another transaction holds says nothing about the store, unless several different ones are held in a row.
+//! Failed completions count apart, since a successful claim does not prove that its completion succeeds. A
+//! record that another transaction holds is no failure of the store, unless several different ones are held
+//! in a row.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,48 +20,48 @@ use semel_core::{
 };
 use tokio::time::Instant;
 
-/// How many failures in a row open the circuit.
+/// Number of failures in a row that open the circuit.
 const FAILURES: usize = 5;
-/// How long it stays open before one claim is let through. Longer each time that its completion fails, up to the last.
+/// Shortest and longest time until one claim is let through. The time grows with each failed completion.
 const PAUSE: Duration = Duration::from_millis(500);
 const LAST_PAUSE: Duration = Duration::from_secs(16);
 
-/// How long a write may take. Less than the layer waits, so that it is judged here.
+/// Timeout of a write. It is shorter than the layer's, so that the breaker sees it.
 const PATIENCE: Duration = Duration::from_millis(4500);
 
-/// A store behind a circuit breaker.
+/// Store behind a circuit breaker.
 pub struct Breaker {
     inner: Arc<dyn Store>,
     health: Mutex<Health>,
 }
 
-/// The store's health, as far as its last answers tell.
+/// Health of the store by its last answers.
 struct Health {
-    /// Writes in a row that failed.
+    /// Number of failed writes in a row.
     failures: usize,
-    /// Changes of claimed records in a row that failed. Only a change that is written ends the row.
+    /// Number of failed changes of claimed records in a row. Only a successful change resets it.
     unsettled: usize,
     /// Different records in a row that another transaction held.
     held: Vec<RecordId>,
     open: bool,
-    /// When the next claim is let through.
+    /// Time at which the next claim is let through.
     try_again_at: Instant,
     pause: Duration,
 }
 
-/// A call that writes, as far as its result says something about the store.
+/// Kind of a write, which decides on the meaning of its result.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Call {
-    /// It makes a record, or changes one that is settled.
+    /// Makes a record, or changes a settled one.
     Claim(Option<RecordId>),
-    /// It changes a record that was claimed.
+    /// Changes a claimed record.
     Settlement(RecordId),
-    /// It changes what is due, if anything is.
+    /// Changes the records that are due, if any.
     Upkeep,
 }
 
 impl Health {
-    /// Draws conclusions from a call. `changed`: a record that was there has been changed.
+    /// Updates the health by the result of a call. `changed` is true if an existing record was changed.
     fn learn<T>(&mut self, call: Call, result: &Result<T, StoreError>, changed: bool) {
         match result {
             Ok(_) | Err(StoreError::Rejected(_) | StoreError::Corrupt(_)) => {
@@ -102,7 +104,7 @@ impl Health {
         }
     }
 
-    /// Whether a claim may be made. While the circuit is open, one in each pause.
+    /// Returns true if a claim may be made. While the circuit is open, one per pause may.
     fn admits(&mut self) -> bool {
         if !self.open {
             return true;
@@ -117,7 +119,7 @@ impl Health {
 }
 
 impl Breaker {
-    /// Around this store, closed.
+    /// Makes a closed breaker around this store.
     pub fn new(inner: Arc<dyn Store>) -> Breaker {
         let health = Health {
             failures: 0,
@@ -130,7 +132,7 @@ impl Breaker {
         Breaker { inner, health: Mutex::new(health) }
     }
 
-    /// Whether the store is taken to be away.
+    /// Returns true if the store is considered away.
     pub fn is_open(&self) -> bool {
         self.health().open
     }
@@ -139,8 +141,8 @@ impl Breaker {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A call that reads. It neither opens the circuit nor closes it: a store that can still be read may be unable
-    /// to take a claim, and whoever asks and hangs up must not be able to close the door for others.
+    /// Makes a call that reads. It neither opens nor closes the circuit: a readable store may be unable to
+    /// take a claim, and clients that ask and disconnect must not open the circuit for others.
     async fn read<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
         if self.is_open() {
             return Err(StoreError::Unavailable("it was away a moment ago".into()));
@@ -148,7 +150,7 @@ impl Breaker {
         call.await
     }
 
-    /// A call that begins something, if the circuit allows it.
+    /// Makes a call that begins something, if the circuit allows it.
     async fn begin<T>(
         &self,
         id: Option<RecordId>,
@@ -160,8 +162,8 @@ impl Breaker {
         self.judged(Call::Claim(id), call, |_| false).await
     }
 
-    /// Makes the call, and draws its conclusions. One that takes too long has failed; one that its caller gave up
-    /// says nothing.
+    /// Makes the call, and updates the health. A call that times out has failed; one that its caller gave up
+    /// has no result.
     async fn judged<T>(
         &self,
         kind: Call,
@@ -184,7 +186,7 @@ impl Store for Breaker {
         self.begin(Some(claim.scope.record_id()), self.inner.claim(claim)).await
     }
 
-    /// Always tried: what has begun must be settled, and the circuit is there to keep new commands out.
+    /// Always tries the change: begun commands must be settled, and the circuit keeps only new commands out.
     async fn apply(&self, id: &RecordId, change: &Change) -> Result<Answer, StoreError> {
         let changed = |answer: &Answer| matches!(answer.decision, Decision::Applied | Decision::Execute);
         self.judged(Call::Settlement(*id), self.inner.apply(id, change), changed).await
@@ -338,7 +340,7 @@ mod tests {
     async fn claims_do_not_close_the_circuit_that_failed_completions_opened() {
         let faulty = Arc::new(FaultyStore::new(Arc::new(MemoryStore::new())));
         let breaker = Breaker::new(faulty.clone());
-        // As if UPDATE was revoked: records are made, and none is changed.
+        // Like a revoked UPDATE: records are made, and none is changed.
         faulty.script(|call| (call == StoreCall::Apply).then_some(Fault::Unavailable));
         let mut let_through = Vec::new();
         for number in 0..1000 {
@@ -351,7 +353,7 @@ mod tests {
             tokio::time::advance(Duration::from_millis(10)).await;
         }
         assert!(breaker.is_open());
-        // Ten seconds: five at first, then one after each pause, which doubles.
+        // Within ten seconds: five at first, then one after each pause, which doubles.
         assert_eq!(let_through.len(), FAILURES + 4);
         faulty.heal();
         assert!(complete(&breaker, &let_through[0]).await.is_ok(), "what has begun is settled");
@@ -370,7 +372,7 @@ mod tests {
             assert!(breaker.claim(&sample::claim("locked")).await.is_err());
         }
         assert!(!breaker.is_open());
-        // A lock on the whole table is another matter.
+        // A lock on the whole table does open it.
         for number in 0..FAILURES {
             assert!(breaker.claim(&sample::claim(&format!("key-{number}"))).await.is_err());
         }

@@ -1,4 +1,4 @@
-//! The command line: the name of each command, and the module that runs it.
+//! Command line: the names of the commands, and the modules that run them.
 //!
 //! Exit codes: 0 done, 1 the answer is no, 2 wrong use or cannot run.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to people")]
@@ -31,11 +31,11 @@ use tokio::runtime::Runtime;
 
 pub(crate) use semel_operations::operate::printable;
 
-/// What a command came to.
+/// Result of a command.
 pub(crate) enum Done {
-    /// It did what it was asked.
+    /// The command did its work.
     Yes,
-    /// It could, and the answer is no.
+    /// The command ran, and its answer is no.
     No,
 }
 
@@ -248,7 +248,7 @@ pub(crate) fn existing(store: &StoreLocation) -> anyhow::Result<StoreLocation> {
     }
 }
 
-/// The runtime of a command: its stores live on it from the first call to the last.
+/// Returns the runtime of a command, on which its stores live from the first call to the last.
 pub(crate) fn runtime() -> anyhow::Result<&'static Runtime> {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     if let Some(runtime) = RUNTIME.get() {
@@ -258,12 +258,12 @@ pub(crate) fn runtime() -> anyhow::Result<&'static Runtime> {
     Ok(RUNTIME.get_or_init(|| runtime))
 }
 
-/// Waits for the store, in a command that has nothing else to do.
+/// Waits for the store, in a command without other work.
 pub(crate) fn blocking<T>(call: impl Future<Output = Result<T, StoreError>>) -> anyhow::Result<T> {
     Ok(runtime()?.block_on(call)?)
 }
 
-/// Prints a line. A reader that has seen enough, such as `head`, is no reason to fail.
+/// Prints a line. A reader that closes the pipe early, such as `head`, is no failure.
 pub(crate) fn say(line: impl std::fmt::Display) {
     use std::io::Write;
     let _ = writeln!(std::io::stdout(), "{line}");

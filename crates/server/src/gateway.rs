@@ -1,4 +1,4 @@
-//! The gateway put together: store, layer, proxy, listeners, and the work in the background.
+//! Assembled gateway: store, layer, proxy, listeners and background work.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -37,13 +37,13 @@ use tower::Layer;
 
 use crate::breaker::Breaker;
 
-/// A gateway that runs.
+/// Running gateway.
 pub struct Gateway {
-    /// Where clients connect.
+    /// Address for clients.
     pub address: SocketAddr,
-    /// Where operators and monitoring connect.
+    /// Address for operators and monitoring.
     pub admin_address: SocketAddr,
-    /// What its store promises.
+    /// Guarantee of its store.
     pub tier: Tier,
     layer: IdempotencyLayer,
     closing: Arc<AtomicBool>,
@@ -165,7 +165,7 @@ impl Gateway {
         Ok(Gateway { address, admin_address, tier, layer, closing, stop, serving, background, files, drain })
     }
 
-    /// Reads the files of TLS again, and logs the result for each table of settings.
+    /// Reloads the TLS files, and logs the result for each settings table.
     pub async fn reload(&self) {
         let looked = live::look_at(&self.files).await;
         if looked.is_empty() {
@@ -179,8 +179,8 @@ impl Gateway {
         }
     }
 
-    /// Ends in good order: claims no command any more, and waits for running ones until `drain` is over or `give_up` is
-    /// ready. Commands that are left become `Unknown`.
+    /// Shuts down gracefully: claims no more commands, and waits for running ones until `drain` is over or
+    /// `give_up` is ready. Commands that are left become `Unknown`.
     pub async fn shut_down(self, give_up: impl Future<Output = ()>) -> Shutdown {
         self.closing.store(true, Ordering::SeqCst);
         let limit = async {
@@ -221,8 +221,7 @@ fn cannot_listen(setting: &str, address: SocketAddr, error: &std::io::Error) -> 
     anyhow::anyhow!("cannot listen on {address}, which `{setting}` names: {advice}")
 }
 
-/// A store as it is, without keys: what keeps records, what keeps evidence about them, what seals both anew, and what is
-/// never sealed.
+/// Store without keys: its records, its evidence, its resealing, and its data that are never sealed.
 pub(crate) struct Plain {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) evidence: Arc<dyn Evidence>,
@@ -232,7 +231,7 @@ pub(crate) struct Plain {
     pub(crate) audit: Arc<dyn AuditLog>,
 }
 
-/// Opens a store as it is. For whoever looks at no response and no request.
+/// Opens a store without keys, for callers that read no response and no request.
 pub(crate) async fn open_plain(location: &StoreLocation, access: Access) -> anyhow::Result<Plain> {
     fn plain<S: Store + Evidence + Reseal + Usage + AuditLog>(store: &Arc<S>) -> Plain {
         Plain {
@@ -261,7 +260,7 @@ pub(crate) async fn open_plain(location: &StoreLocation, access: Access) -> anyh
     })
 }
 
-/// The schema version of a store that was not opened because it is older than this version reads; 0 if it has no tables.
+/// Returns the schema version of a store that was too old to open; 0 if it has no tables.
 pub(crate) fn older_schema(error: &anyhow::Error) -> Option<i64> {
     match (error.downcast_ref(), error.downcast_ref()) {
         (Some(semel_stores::sqlite::OpenError::OlderSchema { found, .. }), _) => Some((*found).into()),
@@ -270,28 +269,28 @@ pub(crate) fn older_schema(error: &anyhow::Error) -> Option<i64> {
     }
 }
 
-/// A store with its keys, as all that it is.
+/// Store with its keys, in all its roles.
 pub struct Opened {
-    /// Keeps records.
+    /// Store of records.
     pub store: Arc<dyn Store>,
-    /// Keeps evidence about them.
+    /// Store of evidence about records.
     pub evidence: Arc<dyn Evidence>,
-    /// Keeps messages, where it can.
+    /// Store of messages, if it has one.
     pub outbox: Option<Arc<dyn Outbox>>,
-    /// Keeps what was done by hand.
+    /// Log of operators' actions.
     pub audit: Arc<dyn AuditLog>,
-    /// Counts what is used and what is kept, for all gateways.
+    /// Counts use and stored data, for all gateways.
     pub usage: Arc<dyn Usage>,
 }
 
-/// Opens the store that the configuration names, with its keys.
+/// Opens the configured store with its keys.
 pub async fn open_store(config: &Config, access: Access) -> anyhow::Result<Arc<dyn Store>> {
     Ok(open(config, access).await?.store)
 }
 
-/// The same, with all that it keeps.
+/// Opens the configured store with its keys, in all its roles.
 pub async fn open(config: &Config, access: Access) -> anyhow::Result<Opened> {
-    // First the keys: a store that is opened may be brought to a newer schema.
+    // The keys come first: opening a store may migrate it to a newer schema.
     let vault = match &config.encryption {
         Some(encryption) => Some(encryption::vault(encryption).await?),
         None => None,
@@ -309,7 +308,7 @@ pub async fn open(config: &Config, access: Access) -> anyhow::Result<Opened> {
     })
 }
 
-/// Opens the messages of the store that the configuration names. A store in memory has none.
+/// Opens the outbox of the configured store. A store in memory has none.
 pub async fn open_outbox(location: &StoreLocation, access: Access) -> anyhow::Result<Arc<dyn Outbox>> {
     open_plain(location, access).await?.outbox.context("a store in memory has no messages")
 }
@@ -347,14 +346,14 @@ async fn layer(
     Ok(builder.build()?)
 }
 
-/// The memory for the bodies of commands: enough for the largest, whose caller gets two thirds.
+/// Returns the memory for command bodies: enough for the largest, whose caller gets two thirds.
 fn body_room(config: &Config) -> usize {
     let policies = config.operations.iter().map(|operation| &operation.policy).chain([&config.defaults]);
     let largest = policies.map(|policy| policy.max_request).max().unwrap_or_default();
     largest.saturating_mul(2).max(512 << 20)
 }
 
-/// The memory for answers that are read to be stored: enough for several of the largest.
+/// Returns the memory for answers that are read to be stored: enough for several of the largest.
 fn answer_room(config: &Config) -> usize {
     let policies = config.operations.iter().map(|operation| &operation.policy).chain([&config.defaults]);
     let largest = policies.map(|policy| policy.max_stored_response).max().unwrap_or_default();
@@ -376,7 +375,7 @@ fn operation(config: &OperationConfig) -> Operation {
     config.aliases.iter().fold(operation, |operation, alias| operation.alias(alias.to_string()))
 }
 
-/// Histograms gather samples between scrapes; somebody has to fold them when nobody scrapes.
+/// Folds the samples of histograms regularly, also without scrapes.
 async fn upkeep(metrics: PrometheusHandle) {
     loop {
         tokio::time::sleep(std::time::Duration::from_secs(5)).await;

@@ -1,8 +1,8 @@
-//! The binary `semel`: the gateway put together, and the command line.
+//! Library of the binary `semel`: the assembled gateway and the command line.
 //!
-//! Wiring only: the way of a request is in `semel-gateway`, what operators see and do in `semel-operations`, and the settings
-//! in `semel-settings`. `breaker` stands before the store, `telemetry` sets up logs and metrics, `gateway` puts everything
-//! together, and `cli` is the command line.
+//! Wiring only: `semel-gateway` has the path of a request, `semel-operations` the operators' views and
+//! actions, and `semel-settings` the settings. `breaker` protects the store, `telemetry` sets up logs and
+//! metrics, `gateway` assembles everything, and `cli` is the command line.
 
 pub mod breaker;
 pub mod cli;

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-/// Gives memory back to the system once a storm is over; the system's own allocator keeps most of it.
+/// Returns memory to the system after a load peak; the system's own allocator keeps most of it.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

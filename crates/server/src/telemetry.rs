@@ -1,14 +1,14 @@
-//! Logs and metrics of a process: set up once, at its start.
+//! Logs and metrics of a process, set up once at its start.
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use semel_settings::LogFormat;
 use tracing_subscriber::EnvFilter;
 
-/// The bounds of the histograms, in seconds: from a replay out of memory to an upstream that takes its time.
+/// Bucket bounds of the histograms in seconds: from a replay out of memory to a slow upstream.
 const BOUNDS: [f64; 14] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 
-/// Sends events to the standard error, one line each. `RUST_LOG` chooses which; `info` by default.
+/// Logs events to the standard error, one line each. `RUST_LOG` selects them; `info` by default.
 pub fn log(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let builder = tracing_subscriber::fmt()
@@ -22,7 +22,7 @@ pub fn log(format: LogFormat) {
     };
 }
 
-/// Begins to count.
+/// Installs the metrics recorder.
 pub fn metrics() -> anyhow::Result<PrometheusHandle> {
     let builder =
         PrometheusBuilder::new().set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &BOUNDS)?;

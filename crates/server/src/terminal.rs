@@ -1,14 +1,14 @@
-//! The terminal that people read: whether it shows colours, and how wide it is.
+//! Properties of the user's terminal: colours and width.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
 
-/// Narrower than this, nothing can be arranged.
+/// Width below which no text is arranged.
 const MIN_WIDTH: usize = 20;
-/// The indentation of the lines that a long one is continued on.
+/// Indentation of continuation lines.
 const CONTINUED: usize = 4;
 
-/// Whether a stream shows colours: a terminal that is not `dumb`, and nobody asked for none by `NO_COLOR`.
+/// Returns true if a stream shows colours: a terminal that is not `dumb`, without `NO_COLOR`.
 pub(crate) fn colours(stream: &impl IsTerminal) -> bool {
     stream.is_terminal() && wants_colours(|name| std::env::var_os(name))
 }
@@ -19,8 +19,8 @@ fn wants_colours(variable: impl Fn(&str) -> Option<OsString>) -> bool {
     !dumb && !unwanted
 }
 
-/// The columns of the standard output, as `COLUMNS` or the terminal says. `None` if it is a file or a pipe, whose lines are
-/// for programs.
+/// Returns the columns of the standard output, from `COLUMNS` or the terminal. `None` for a file or a pipe,
+/// whose lines are for programs.
 fn width() -> Option<usize> {
     let stdout = std::io::stdout();
     if !stdout.is_terminal() {
@@ -31,7 +31,7 @@ fn width() -> Option<usize> {
     said.or_else(asked).filter(|columns| *columns >= MIN_WIDTH)
 }
 
-/// The text in lines that the terminal does not break in the middle of a word: longer ones go on below.
+/// Returns the text with long lines wrapped between words.
 pub(crate) fn fit(text: &str) -> String {
     match width() {
         Some(width) => text.split('\n').map(|line| fit_line(line, width)).collect::<Vec<_>>().join("\n"),
@@ -51,7 +51,7 @@ fn fit_line(line: &str, width: usize) -> String {
             spaces += 1;
             continue;
         }
-        // Columns are kept where they are until the first break; below it, they would only take room.
+        // Columns stay aligned until the first break; below it, they would only take room.
         let gap = match (is_first, has_word) {
             (true, false) if spaces > width / 2 => CONTINUED,
             (true, _) => spaces,
@@ -73,13 +73,13 @@ fn fit_line(line: &str, width: usize) -> String {
     fitted
 }
 
-/// Whether a line is there to be copied: a terminal that breaks it gives it back whole.
+/// Returns true if a line is to be copied: it must stay whole.
 fn is_command(line: &str) -> bool {
     ["$ ", "curl ", "semel "].iter().any(|start| line.trim_start().starts_with(start))
 }
 
-/// The indentation of what goes on below: that of the last column that begins in the left half, or a little more than that
-/// of the line; and the latter, for a word that is too long.
+/// Returns two indentations of continuation lines: that of the last column in the left half, or a little more
+/// than the line's own; and the latter, for a word that is too long.
 fn hanging(line: &str, width: usize) -> (usize, usize) {
     let indent = line.len() - line.trim_start_matches(' ').len();
     let mut column = None;
@@ -100,7 +100,7 @@ fn hanging(line: &str, width: usize) -> (usize, usize) {
     (column.unwrap_or(least), least)
 }
 
-/// The columns that a text takes, without its colours.
+/// Returns the number of columns of a text, without its colours.
 fn shown_width(text: &str) -> usize {
     let (mut columns, mut in_colour) = (0, false);
     for letter in text.chars() {

@@ -1,4 +1,5 @@
-//! `semel audit`: finds the endpoints of an OpenAPI document without rules for retries. The crate `semel-verify` does it.
+//! `semel audit`: finds the endpoints of an OpenAPI document without rules for retries. It calls the crate
+//! `semel-verify`.
 
 use anyhow::Context;
 use semel_verify::audit::{AuditOptions, LeftOut, audit, read_text};
@@ -104,7 +105,7 @@ mod tests {
 
     use super::*;
 
-    /// The gateway and the audit each have a table of IANA's registry.
+    /// Compares the tables of IANA's registry in the gateway and in the audit.
     #[test]
     fn the_audit_lists_the_methods_that_the_gateway_protects() {
         let methods = "GET HEAD POST PUT DELETE CONNECT OPTIONS TRACE PATCH QUERY ACL BASELINE-CONTROL BIND CHECKIN CHECKOUT COPY \

@@ -1,4 +1,4 @@
-//! `semel completions`: the script by which a shell completes commands and flags.
+//! `semel completions`: prints the script by which a shell completes commands and flags.
 
 use std::io::{ErrorKind, Write};
 
@@ -33,7 +33,7 @@ pub(super) struct CompletionsArgs {
 pub(super) fn run(args: &CompletionsArgs) -> anyhow::Result<Done> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut super::shown_command(), "semel", &mut script);
-    // A script that is cut short by a full disk is an error; a reader that has seen enough, such as `head`, is none.
+    // A full disk is an error; a reader that closes the pipe early, such as `head`, is none.
     match std::io::stdout().write_all(&script) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("cannot write the script"),
         _ => Ok(Done::Yes),

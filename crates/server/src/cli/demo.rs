@@ -1,8 +1,8 @@
 //! `semel demo`: the story of a payment on the terminal, with a real gateway, a real service behind it, and a
 //! ledger that counts real charges.
 //!
-//! The service runs in a process of its own, so that it can really be killed. Every claim that the demo makes is
-//! checked against the ledger; `--once` exits with 0 only if all of them held.
+//! The service runs in its own process, so that it can really be killed. The demo checks each of its claims
+//! against the ledger; `--once` exits with 0 only if all of them held.
 
 mod client;
 mod service;
@@ -23,13 +23,13 @@ use crate::telemetry;
 
 pub(super) use service::{ServiceArgs, run as run_service};
 
-/// How long the demo waits for something that must happen.
+/// Timeout for expected events.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Where clients of the demo connect, if nobody else is there.
+/// Port of the gateway in the demo, if it is free.
 const GATEWAY_PORT: u16 = 8080;
-/// Where the payment service itself can be reached, past the gateway.
+/// Port of the payment service itself, past the gateway.
 const SERVICE_PORT: u16 = 8081;
-/// Where the metrics are.
+/// Port of the metrics.
 const ADMIN_PORT: u16 = 9090;
 
 /// The command line of `semel demo`.
@@ -82,17 +82,17 @@ pub(super) fn run(args: &DemoArgs) -> anyhow::Result<Done> {
     Ok(if proven { Done::Yes } else { Done::No })
 }
 
-/// The way in which the demo is given.
+/// Options of the demo.
 struct Settings {
-    /// It ends with the story.
+    /// True if the demo ends with the story.
     once: bool,
-    /// Where clients connect, if not at the usual port.
+    /// Address for clients, if not the usual one.
     listen: Option<SocketAddr>,
-    /// It leaves time to read.
+    /// True if the demo pauses for reading.
     is_paced: bool,
 }
 
-/// A folder that goes with the demo.
+/// Folder that is removed with the demo.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -112,7 +112,7 @@ impl Drop for Folder {
 async fn demo(folder: &Path, settings: &Settings) -> anyhow::Result<bool> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let port = free_or_any("the payment service", SERVICE_PORT)?.port();
-    // A port that was free a moment ago may be taken now: then any will do.
+    // A port that was free a moment ago may be taken now: then any port is used.
     let service = service::Service::start(folder, port).or_else(|_| service::Service::start(folder, 0))?;
     let mut config = Config {
         listen: match settings.listen {
@@ -141,7 +141,7 @@ async fn demo(folder: &Path, settings: &Settings) -> anyhow::Result<bool> {
     };
     let (Some(proven), false) = (told, settings.once) else {
         gateway.shut_down(std::future::pending()).await;
-        // A story that was stopped has proven nothing; only `--once` was asked for a proof.
+        // A stopped story has proven nothing, which fails only `--once`.
         return Ok(told.unwrap_or(!settings.once));
     };
     say(invitation(&config, &gateway, &story));
@@ -157,7 +157,8 @@ fn loopback(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
-/// The usual port if it is free, else any; the commands in the README name the usual ones, so it is said aloud.
+/// Returns the usual port if it is free, else any. It announces another port, since the README names the
+/// usual ones.
 fn free_or_any(who: &str, port: u16) -> anyhow::Result<SocketAddr> {
     let address = loopback(port);
     match std::net::TcpListener::bind(address) {
@@ -173,7 +174,7 @@ fn free_or_any(who: &str, port: u16) -> anyhow::Result<SocketAddr> {
     }
 }
 
-/// What can be tried once the story is over.
+/// Returns the commands to try after the story.
 fn invitation(config: &Config, gateway: &Gateway, story: &story::Story) -> String {
     let (clients, admin, bare) = (gateway.address, gateway.admin_address, story.service_address());
     let store = &config.store;

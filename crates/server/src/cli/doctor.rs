@@ -1,7 +1,7 @@
-//! `semel doctor`: everything that a gateway stands on, looked at without changing it.
+//! `semel doctor`: checks everything that a gateway depends on, without changes.
 //!
-//! What is to be known about a store, the store's own `doctor` module finds out; here is what surrounds it:
-//! `machine` has the disk and the open files, `network` the upstream and the gateway itself, `rules` the rules that no request matches, `report` the printing.
+//! The store's own `doctor` module checks the store. `machine` checks the disk and the open files, `network`
+//! the upstream and the gateway itself, `rules` the rules without a match, and `report` prints.
 
 mod machine;
 mod network;
@@ -81,7 +81,7 @@ async fn examine(loaded: &Loaded) -> Vec<Check> {
     checks
 }
 
-/// What has a check of its own, which says more than the warning does.
+/// Settings with a check of their own, which says more than the warning does.
 const CHECKED_ELSEWHERE: [&str; 3] = ["store", "admin_listen", "identity.trusted_proxies"];
 
 fn configuration(loaded: &Loaded) -> Vec<Check> {
@@ -100,7 +100,7 @@ fn configuration(loaded: &Loaded) -> Vec<Check> {
     checks
 }
 
-/// What the store says about itself. Another store adds its own line here.
+/// Checks the store. Another store adds its own line here.
 async fn store(config: &Config) -> Examination {
     let upkeep = Upkeep {
         sweep_interval: config.maintenance.sweep_interval,
@@ -128,7 +128,7 @@ async fn store(config: &Config) -> Examination {
     }
 }
 
-/// The keys, as far as they can be looked at without running a program, and whether what is stored is under them.
+/// Checks the keys that can be read without running a program, and the keys of stored values.
 fn encryption(encryption: Option<&Encryption>, counted: Option<Counted>) -> Vec<Check> {
     let name = "encryption";
     let mut checks: Vec<Check> = encryption.map(keys).into_iter().collect();
@@ -177,7 +177,7 @@ fn keys(encryption: &Encryption) -> Check {
     }
 }
 
-/// The certificates that this gateway shows, and whether their files can be used.
+/// Checks the certificates of this gateway and their files.
 fn certificates(config: &Config) -> Vec<Check> {
     let shown = match semel_operations::certificates::look(config) {
         Ok(shown) => shown,
@@ -212,7 +212,7 @@ fn promised(tier: Tier) -> Check {
     }
 }
 
-/// Names what needs a store of a better tier: the gateway does not start.
+/// Names the settings that need a store of a better tier: the gateway does not start with them.
 fn needed(config: &Config, promised: Tier) -> Vec<Check> {
     let operations = config.operations.iter();
     let operations = operations.map(|operation| (operation.name.to_string(), operation.policy.needs_tier));
@@ -222,7 +222,7 @@ fn needed(config: &Config, promised: Tier) -> Vec<Check> {
     short.map(|(name, error)| Check::fail("needs_tier", format!("{name}: {error}"), advice)).collect()
 }
 
-/// Who may call, as far as the configuration and the store say.
+/// Checks the identity settings, as far as the configuration and the store allow.
 async fn identity(config: &Config, api_keys: Option<u64>) -> Check {
     let name = "identity";
     let create = "make one with `semel keys create --tenant NAME --caller NAME`";
@@ -304,10 +304,10 @@ async fn identity(config: &Config, api_keys: Option<u64>) -> Check {
     }
 }
 
-/// How long before its end a certificate should have been renewed.
+/// Time before its expiry by which a certificate should be renewed.
 const SOON: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// How many proxies are named.
+/// Largest number of proxies that are named.
 const MAX_SHOWN: usize = 10;
 
 fn admin(config: &Config) -> Check {

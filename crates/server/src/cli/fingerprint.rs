@@ -1,4 +1,4 @@
-//! `semel fingerprint`: what makes a request this request, and why two of them differ.
+//! `semel fingerprint`: prints the fingerprint of a request, and the differences of two.
 
 mod compare;
 mod explain;
@@ -152,7 +152,7 @@ pub(super) fn run(args: &FingerprintArgs, config: Option<&Path>) -> anyhow::Resu
     Ok(if comparison.same() { Done::Yes } else { Done::No })
 }
 
-/// What the configuration leaves out of the fingerprint of such a request.
+/// Returns the pointers that the configuration excludes from the fingerprint of this request.
 fn configured(config: Option<&Path>, request: &Request) -> anyhow::Result<Vec<JsonPointer>> {
     let operations = super::load(config, None)?.config.operations;
     let mut routes = matchit::Router::new();
@@ -162,7 +162,7 @@ fn configured(config: Option<&Path>, request: &Request) -> anyhow::Result<Vec<Js
     Ok(routes.at(&one_form(request.path())).map(|found| found.value.exclude.clone()).unwrap_or_default())
 }
 
-/// What is fingerprinted of a request.
+/// Parts of a request that are fingerprinted.
 struct Request {
     method: String,
     target: String,
@@ -171,7 +171,8 @@ struct Request {
     body: Vec<u8>,
 }
 
-/// The request, and the one that it is compared with, which is like it in all that is not said of it.
+/// Returns the request, and the one to compare it with, which takes everything from the first that is not
+/// given.
 fn requests(args: &FingerprintArgs) -> anyhow::Result<(Request, Option<Request>)> {
     ensure!(
         args.body != "-" || args.against.as_deref() != Some("-"),

@@ -1,5 +1,5 @@
-//! `semel keys create|list|revoke`: who may call, where `identity.source` is `api-key`; and, in `encryption.rs`, the keys
-//! that what is stored is encrypted under.
+//! `semel keys create|list|revoke`: API keys of callers, for `identity.source = "api-key"`. `encryption.rs`
+//! has the encryption keys.
 
 mod encryption;
 

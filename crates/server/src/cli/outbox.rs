@@ -1,5 +1,5 @@
-//! `semel outbox list|show|retry|discard`: messages that wait, that arrived, and that nobody wanted. Every action wants a
-//! reason, and is noted for good together with it.
+//! `semel outbox list|show|retry|discard`: pending, delivered and dead messages. Every action requires a
+//! reason, and is noted permanently with it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use serde_json::Value;
 use super::records::{reason, who};
 use super::{Done, OutputFlags, StoreFlag, blocking, open_outbox, printable, say};
 
-/// How many messages are read from the store at a time.
+/// Number of messages in one page of the store.
 const PAGE: usize = 500;
 
-/// An event id as examples show it.
+/// Event id of the examples.
 const EXAMPLE: &str = "01a1df32-caa3-786d-a196-45c465f24292:payment.created";
 
 /// The command line of `semel outbox`.
@@ -209,7 +209,7 @@ fn show(args: &ShowArgs, config: Option<&Path>) -> anyhow::Result<Done> {
     Ok(Done::Yes)
 }
 
-/// Acts on a message, and notes the person and the reason.
+/// Acts on a message, and notes the operator and the reason.
 fn act(args: &ActArgs, config: Option<&Path>, intervention: Intervention) -> anyhow::Result<Done> {
     let outbox = open_outbox(config, &args.store, Access::Write)?;
     let (id, json) = (args.id.as_str(), args.output.json);

@@ -1,4 +1,4 @@
-//! `semel quotas list`: how much is left to tenants and callers, and when they have all of it again.
+//! `semel quotas list`: shows the remaining quotas of tenants and callers, and when they are full again.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{Done, OutputFlags, StoreFlag, blocking, existing, load, printable, runtime, say};
 
-/// Subjects that are read from the store at a time.
+/// Number of subjects in one page of the store.
 const PAGE: usize = 500;
 
 /// The command line of `semel quotas`.
@@ -64,7 +64,7 @@ pub(super) fn run(args: &QuotasArgs, config: Option<&Path>) -> anyhow::Result<Do
     list(pages, args.output.json)
 }
 
-/// The subjects, a page at a time.
+/// Subjects, one page at a time.
 struct Pages {
     usage: Arc<dyn Usage>,
     limits: Limits,

@@ -1,5 +1,5 @@
-//! `semel reconcile`: looks for evidence about commands whose outcome is unknown, and lists them. Below it, `ledger`: what
-//! others say was done, against what we believe was done.
+//! `semel reconcile`: looks for evidence about commands in state `unknown`, and lists them. Its subcommand
+//! `ledger` compares ledgers.
 
 mod ledger;
 
@@ -20,10 +20,10 @@ use super::{Done, OutputFlags, StoreFlag, blocking, existing, load, printable, r
 use crate::gateway::{self, Opened};
 use ledger::LedgerArgs;
 
-/// How many records are read from the store at a time.
+/// Number of records in one page of the store.
 const PAGE: usize = 500;
 
-/// How many passes are made at most: what is due does not come to an end while commands become unknown.
+/// Largest number of passes: further commands may become unknown meanwhile.
 const MAX_PASSES: usize = 50;
 
 /// The command line of `semel reconcile`.
@@ -70,7 +70,7 @@ enum ReconcileCommand {
 }
 
 impl ReconcileArgs {
-    /// Returns the first argument that does not go with a subcommand.
+    /// Returns the first argument that cannot be combined with a subcommand.
     fn given(&self) -> Option<&'static str> {
         let given = [
             (self.id.is_some(), "OPERATION_ID"),
@@ -111,7 +111,7 @@ pub(super) fn run(args: &ReconcileArgs, config: Option<&Path>) -> anyhow::Result
     }
 }
 
-/// Everything that is due, and evidence that was not used.
+/// Reconciles all commands that are due, and lists the unused evidence.
 fn all(reconciler: &Reconciler, store: &Arc<dyn Store>, json: bool) -> anyhow::Result<Done> {
     let mut looks: Vec<Look> = Vec::new();
     let mut by_evidence = 0;
@@ -149,7 +149,7 @@ fn all(reconciler: &Reconciler, store: &Arc<dyn Store>, json: bool) -> anyhow::R
     Ok(if unknown.is_empty() { Done::Yes } else { Done::No })
 }
 
-/// One command, now.
+/// Reconciles one command now.
 fn one(reconciler: &Reconciler, id: OperationId, json: bool) -> anyhow::Result<Done> {
     let Some(look) = blocking(reconciler.look(id))? else {
         eprintln!("{}", records::absent(id));
@@ -165,7 +165,7 @@ fn one(reconciler: &Reconciler, id: OperationId, json: bool) -> anyhow::Result<D
     Ok(if look.outcome.is_unknown() { Done::No } else { Done::Yes })
 }
 
-/// What a look came to, for people.
+/// Returns the result of a look-up as text.
 fn told(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Resolved(verdict) => format!("settled: {}", verdict.as_str().replace('_', " ")),
@@ -177,7 +177,7 @@ fn told(outcome: &Outcome) -> String {
     }
 }
 
-/// Every command whose outcome is unknown.
+/// Returns every command in state `unknown`.
 fn unknown(store: &Arc<dyn Store>) -> anyhow::Result<Vec<Record>> {
     let mut filter = Filter { state: Some(StateName::Unknown), limit: PAGE, ..Filter::default() };
     let mut all = Vec::new();
@@ -224,7 +224,7 @@ fn list(store: &Arc<dyn Store>, json: bool) -> anyhow::Result<Done> {
     Ok(Done::Yes)
 }
 
-/// An unknown command as a list shows it: the names are promises.
+/// Returns an unknown command as a list shows it, as JSON. The names are stable.
 fn listed(record: &Record) -> Option<Value> {
     let State::Unknown { since, reconcile_after, attempts, quarantine_until } = record.head.state else {
         return None;

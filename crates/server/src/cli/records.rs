@@ -1,5 +1,5 @@
-//! `semel records list|show|explain|request|resolve|release|purge`: what the store holds, and what a person may do to it. Every
-//! action wants a reason, and is noted for good together with it.
+//! `semel records list|show|explain|request|resolve|release|purge`: views of the store's records, and actions
+//! on them. Every action requires a reason, and is noted permanently with it.
 
 mod explain;
 
@@ -24,10 +24,10 @@ use serde_json::Value;
 
 use super::{Done, OutputFlags, StoreFlag, blocking, load, open_store, printable, say};
 
-/// How many records are read from the store at a time.
+/// Number of records in one page of the store.
 const PAGE: usize = 500;
 
-/// An operation id as examples show it.
+/// Operation id of the examples.
 const EXAMPLE: &str = "01a1df32-caa3-786d-a196-45c465f24292";
 
 /// The command line of `semel records`.
@@ -258,7 +258,7 @@ struct ActArgs {
 }
 
 pub(super) fn run(args: &RecordsArgs, config: Option<&Path>) -> anyhow::Result<Done> {
-    // A command that only reads changes nothing, not even an older schema.
+    // A reading command changes nothing, not even an older schema.
     let open = |flag, access| open_store(config, flag, access);
     match &args.command {
         RecordsCommand::List(args) => list(&open(&args.store, Access::Read)?, args),
@@ -345,7 +345,7 @@ fn list(store: &Arc<dyn Store>, args: &ListArgs) -> anyhow::Result<Done> {
     Ok(told_of(bad))
 }
 
-/// What a list comes to in which so many records could not be read.
+/// Returns the result of a list with this many unreadable records.
 fn told_of(unreadable: usize) -> Done {
     if unreadable == 0 {
         return Done::Yes;
@@ -354,14 +354,14 @@ fn told_of(unreadable: usize) -> Done {
     Done::No
 }
 
-/// The next records of a list, and those among them that cannot be read.
+/// Page of a list: records, and those that cannot be read.
 type ListPage = (Vec<Record>, Vec<Unreadable>);
 
 fn next_page(store: &Arc<dyn Store>, filter: &mut Filter) -> anyhow::Result<Option<ListPage>> {
     let (page, unreadable) = (blocking(store.list(filter))?, blocking(store.unreadable(filter))?);
     let last = page.last().map(|record| record.operation_id);
     let last = last.max(unreadable.last().map(|bad| bad.operation_id));
-    // A row that does not even say its id is the last that is looked at.
+    // A row without a readable id ends the list.
     let goes_on = last.is_some() && last > filter.after;
     filter.after = last.or(filter.after);
     Ok(goes_on.then_some((page, unreadable)))
@@ -398,7 +398,7 @@ fn show(store: &Arc<dyn Store>, id: &str, json: bool) -> anyhow::Result<Done> {
     Ok(Done::Yes)
 }
 
-/// Shows the request of a command, and has it noted who read it and why.
+/// Shows the request of a command, and notes the reader and the reason.
 fn request(store: &Arc<dyn Store>, (id, why): (&str, &str), json: bool) -> anyhow::Result<Done> {
     let id = operation_id(id)?;
     let note = Note { who: who(), action: requests::ACTION.to_owned(), why: reason(why)? };
@@ -413,10 +413,10 @@ fn request(store: &Arc<dyn Store>, (id, why): (&str, &str), json: bool) -> anyho
     Ok(Done::Yes)
 }
 
-/// What `show` tells line by line.
+/// Lists that `show` prints line by line.
 const LISTS: [&str; 3] = ["notes", "phases", "items"];
 
-/// A step in one line. What a phase came to is the service's own affair, and not shown.
+/// Returns a step as one line. The output of a phase is private to the service, and not shown.
 fn line(step: &Progress) -> (&'static str, String) {
     let Progress { name, what, began_at, done_at, .. } = step;
     let done = || done_at.map_or("not done".to_owned(), |at| format!("done at {at}"));
@@ -433,7 +433,7 @@ fn line(step: &Progress) -> (&'static str, String) {
     }
 }
 
-/// The attempt that the person looked at.
+/// Returns the attempt that the operator names.
 fn attempt(args: &ResolveArgs) -> anyhow::Result<Epoch> {
     let Some(text) = &args.attempt else { return Ok(FIRST_ATTEMPT) };
     let attempt = text.parse().ok().filter(|attempt| *attempt >= FIRST_ATTEMPT);
@@ -441,7 +441,7 @@ fn attempt(args: &ResolveArgs) -> anyhow::Result<Epoch> {
         .with_context(|| format!("--attempt is a number from 1 on, as `records explain` shows it: {text:?}"))
 }
 
-/// What a person says about an unknown.
+/// Returns the operator's verdict on an unknown outcome.
 fn said(args: &ResolveArgs) -> anyhow::Result<Said> {
     let given = args.status.is_some() || args.body.is_some() || !args.header.is_empty();
     let verdict = args.verdict.as_str();
@@ -486,7 +486,7 @@ fn said(args: &ResolveArgs) -> anyhow::Result<Said> {
     Ok(Said::executed(status, headers, body))
 }
 
-/// Does it, and notes who did and why.
+/// Performs the action, and notes the operator and the reason.
 fn act(
     store: &Arc<dyn Store>,
     (id, why): (&str, &str),
@@ -514,7 +514,7 @@ pub(super) fn reason(text: &str) -> anyhow::Result<String> {
     operate::reason(text).map_err(|wrong| anyhow::anyhow!("--reason {wrong}"))
 }
 
-/// The person at the keyboard, as far as the system knows.
+/// Returns the user at the keyboard, as far as the system knows.
 pub(super) fn who() -> String {
     ["SUDO_USER", "USER", "LOGNAME"]
         .iter()

@@ -1,4 +1,4 @@
-//! `semel serve`: the gateway, until somebody stops it.
+//! `semel serve`: runs the gateway until a signal stops it.
 
 use std::path::Path;
 
@@ -41,14 +41,14 @@ pub(super) fn run(args: &ServeArgs, config: Option<&Path>) -> anyhow::Result<Don
         eprintln!("{warning}");
     }
     telemetry::log(loaded.config.log_format);
-    // Every connection takes a file descriptor, and most systems begin with few.
+    // Every connection takes a file descriptor, and most systems start with a low limit.
     let files = rlimit::increase_nofile_limit(u64::MAX).unwrap_or(0);
     if files > 0 && files < 2 * loaded.config.server.max_connections as u64 {
         tracing::warn!(files, "the system allows fewer open files than `max_connections` may need");
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let done = runtime.block_on(serve(&loaded.config));
-    // Commands that still run were handed over.
+    // Running commands were handed over.
     runtime.shutdown_background();
     done
 }
@@ -90,7 +90,7 @@ async fn serve(config: &Config) -> anyhow::Result<Done> {
     Ok(Done::No)
 }
 
-/// What a tier promises, in words.
+/// Describes the guarantee of a tier.
 pub(super) fn promise(tier: Tier) -> &'static str {
     match tier {
         Tier::One => "tier 1, at most one effect under every fault",

@@ -1,24 +1,24 @@
-//! Signals of `semel serve`: SIGTERM and SIGINT stop it, SIGHUP has files read again. Once these handlers are in place, none
-//! of the three ends the process by itself.
+//! Signals of `semel serve`: SIGTERM and SIGINT stop it, SIGHUP makes it reload files. Once these handlers
+//! are installed, none of the three ends the process by itself.
 
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
-/// Time after the first stop signal in which more of them are taken for the same one: a terminal, a supervisor and an
-/// impatient hand often send two.
+/// Time after the first stop signal in which further ones count as repetitions: terminals and supervisors
+/// often send two.
 const REPEATED: Duration = Duration::from_secs(5);
 
-/// A request by signal.
+/// Request by a signal.
 pub(super) enum Request {
-    /// SIGHUP: read files again.
+    /// SIGHUP: reload files.
     Reload,
     /// SIGTERM or SIGINT, by name.
     Stop(&'static str),
 }
 
-/// The signals that this process handles.
+/// Signals that this process handles.
 pub(super) struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -44,7 +44,7 @@ impl Signals {
         }
     }
 
-    /// Waits for a signal to stop, before there is anything to read again.
+    /// Waits for a stop signal, before any file can be reloaded.
     pub(super) async fn stop(&mut self) -> &'static str {
         loop {
             if let Request::Stop(signal) = self.next().await {
@@ -53,7 +53,7 @@ impl Signals {
         }
     }
 
-    /// Waits, after a first signal to stop, for one that is not a repetition of it.
+    /// Waits after the first stop signal for one that is no repetition of it.
     pub(super) async fn give_up(mut self) {
         let first = Instant::now();
         loop {

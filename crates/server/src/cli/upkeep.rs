@@ -1,4 +1,5 @@
-//! `semel sweep`, `semel reap` and `semel migrate`: the upkeep of a store by hand, which a running gateway does by itself.
+//! `semel sweep`, `semel reap` and `semel migrate`: manual maintenance of a store, which a running gateway
+//! does by itself.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -141,7 +142,7 @@ fn open(config: Option<&Path>, flag: &StoreFlag) -> anyhow::Result<Arc<dyn Store
     Ok(super::runtime()?.block_on(crate::gateway::open_plain(&location, Access::Write))?.store)
 }
 
-/// Repeats a step until it finds less than a batch, and returns the total.
+/// Repeats a step until it finds less than a full batch, and returns the total.
 fn in_batches(batch: u32, step: impl AsyncFn(usize) -> Result<usize, StoreError>) -> anyhow::Result<usize> {
     let batch = batch as usize;
     reached_by_thread(Point::UpkeepBegun);

@@ -1,4 +1,4 @@
-//! `semel verify`: tries an HTTP command endpoint from outside. The crate `semel-verify` does it.
+//! `semel verify`: tests an HTTP command endpoint from outside. It calls the crate `semel-verify`.
 
 use std::path::PathBuf;
 
@@ -131,7 +131,7 @@ fn settings(args: &VerifyArgs) -> anyhow::Result<VerifySettings> {
     })
 }
 
-/// Reads an `http://` or `https://` URL. The error for one without a scheme says what to write instead.
+/// Reads an `http://` or `https://` URL. The error for one without a scheme suggests the scheme.
 fn address(text: &str) -> anyhow::Result<Address> {
     let prefixed = || format!("http://{text}").parse::<Address>();
     let credentials = "give credentials with --header, not in the URL";

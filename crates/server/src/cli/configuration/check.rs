@@ -1,4 +1,5 @@
-//! `semel config check`: everything about a configuration that can be known before a gateway starts. Nothing is changed.
+//! `semel config check`: checks everything about a configuration that can be known before a gateway starts.
+//! It changes nothing.
 
 use std::path::Path;
 
@@ -35,23 +36,23 @@ pub(super) fn run(args: &CheckArgs, config: Option<&Path>) -> anyhow::Result<Don
     Ok(if usable { Done::Yes } else { Done::No })
 }
 
-/// What was found. The names in its JSON are promises.
+/// Findings about a configuration. The names in its JSON are stable.
 #[derive(Default)]
 struct Report {
     errors: Vec<Finding>,
     warnings: Vec<Finding>,
-    /// What is worth knowing, and as it should be.
+    /// Remarks on things that are as they should be.
     remarks: Vec<String>,
 }
 
-/// One thing that is wrong or doubtful.
+/// Fault or doubt.
 struct Finding {
-    /// As people read it, with its place.
+    /// Text for people, with its place.
     text: String,
     setting: Option<String>,
-    /// The file and line, the variable or the flag.
+    /// File and line, variable or flag.
     source: Option<String>,
-    /// The line and the column in the file.
+    /// Line and column in the file.
     place: Option<(usize, usize)>,
     message: String,
 }
@@ -73,7 +74,7 @@ impl From<&Diagnostic> for Finding {
 }
 
 impl Finding {
-    /// Something that has no place in a file.
+    /// Makes a finding without a place in a file.
     fn elsewhere(text: String, message: String) -> Finding {
         Finding { text, setting: None, source: None, place: None, message }
     }
@@ -123,7 +124,7 @@ impl Report {
     }
 }
 
-/// Looks at what the configuration names: files, keys, and the store if there is one.
+/// Checks the files, the keys and the store that the configuration names.
 fn examine(loaded: &Loaded, report: &mut Report) -> anyhow::Result<()> {
     let config = &loaded.config;
     if let Some(folder) = missing_folder(&config.store) {
@@ -136,7 +137,7 @@ fn examine(loaded: &Loaded, report: &mut Report) -> anyhow::Result<()> {
         report.fail_with(message.to_owned());
         return Ok(());
     }
-    // What is at an address may come later; `semel doctor` asks there.
+    // A service at an address may start later; `semel doctor` asks it.
     let keys = match &config.identity {
         Identity::Jwt(settings) if matches!(settings.keys, KeySource::File(_)) => {
             runtime()?.block_on(jwt::count_keys(settings)).map(drop)
@@ -181,7 +182,7 @@ fn examine(loaded: &Loaded, report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says which fields of a request are kept, where commands are carried out by a worker or keep their request while unknown.
+/// Names the stored fields of a request, if a worker executes commands or requests are stored while unknown.
 fn kept_fields(config: &Config) -> Vec<String> {
     let defaults = ("commands without a rule of their own".to_owned(), &config.defaults);
     let named = config
@@ -213,15 +214,15 @@ fn kept_fields(config: &Config) -> Vec<String> {
     std::iter::once(defaults).chain(named).filter(keeps).map(told).collect()
 }
 
-/// The folder that a SQLite file is to be in, if there is none: the gateway makes files, and no folders.
+/// Returns the missing folder of a SQLite file: the gateway creates files, but no folders.
 fn missing_folder(store: &StoreLocation) -> Option<String> {
     let StoreLocation::Sqlite(path) = store else { return None };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty())?;
     (!folder.is_dir()).then(|| folder.display().to_string())
 }
 
-/// What is in the store that the configuration does not provide for: operations that no rule has, and what is under which
-/// encryption key.
+/// Returns what the store holds without support in the configuration: operations without a rule, and the
+/// number of values under each encryption key.
 fn stored(config: &Config, report: &mut Report) -> anyhow::Result<(Vec<FormerName>, Counted)> {
     match &config.store {
         StoreLocation::Memory => return Ok(Default::default()),
@@ -240,7 +241,7 @@ fn stored(config: &Config, report: &mut Report) -> anyhow::Result<(Vec<FormerNam
         }
         Err(error) => match older_schema(&error) {
             Some(0) => Ok(Default::default()),
-            // The gateway brings it forward when it starts; a look does not.
+            // The gateway migrates it at its start; this check does not.
             Some(_) => {
                 report.warn(format!("the records were not looked at: {error}"));
                 Ok(Default::default())

@@ -1,4 +1,4 @@
-//! The client of the demo: one request, one connection, and the power to hang up.
+//! Client of the demo: one request per connection, which it can abort.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use tokio::net::TcpStream;
 
 use super::service::BAD_DAY;
 
-/// The longest that an answer of the demo takes.
+/// Timeout of an answer.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// The largest answer of the demo, in bytes.
+/// Largest answer in bytes.
 const MAX_ANSWER: usize = 1 << 20;
 
-/// A payment.
+/// Payment request.
 #[derive(Clone)]
 pub(super) struct Payment {
     pub(super) key: &'static str,
@@ -25,7 +25,7 @@ pub(super) struct Payment {
     pub(super) bad_day: Option<&'static str>,
 }
 
-/// What came back.
+/// Answer to a payment request.
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
@@ -33,12 +33,12 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// Whether it is a replay.
+    /// Returns true if the answer is a replay.
     pub(super) fn replayed(&self) -> bool {
         self.headers.contains_key("idempotency-replayed")
     }
 
-    /// A member of a JSON body.
+    /// Returns a member of a JSON body.
     pub(super) fn member(&self, name: &str) -> Option<String> {
         let document: serde_json::Value = serde_json::from_str(&self.body).ok()?;
         document[name].as_str().map(str::to_owned)
@@ -53,7 +53,7 @@ impl Payment {
         head
     }
 
-    /// Sends it, and waits for the answer.
+    /// Sends the request, and waits for the answer.
     pub(super) async fn send(self, gateway: SocketAddr) -> anyhow::Result<Answer> {
         let client = Client::new(format!("http://{gateway}/payments").parse()?, TlsSettings::default())?
             .timeout(TIMEOUT);
@@ -67,7 +67,7 @@ impl Payment {
         Ok(Answer { status: parts.status, headers: parts.headers, body })
     }
 
-    /// Sends it, and leaves the answer to whoever holds the connection; dropping it hangs up.
+    /// Sends the request, and returns the connection with the answer unread; dropping it disconnects.
     pub(super) async fn send_only(self, gateway: SocketAddr) -> anyhow::Result<TcpStream> {
         let mut text = String::from("POST /payments HTTP/1.1\r\n");
         for (name, value) in self.head() {

@@ -1,5 +1,5 @@
-//! The payment service of the demo, in a process of its own: every charge is a line in a ledger, on disk before
-//! anything else happens.
+//! Payment service of the demo, in its own process: every charge is a line in a ledger, written to disk
+//! before anything else happens.
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::SocketAddr;
@@ -19,10 +19,10 @@ use tokio::net::TcpListener;
 use super::PATIENCE;
 use crate::cli::{Done, say};
 
-/// The header by which the story asks for a bad day.
+/// Header by which the story asks for a failure.
 pub(super) const BAD_DAY: &str = "x-demo-bad-day";
 
-/// The service, while it runs.
+/// Running service.
 pub(super) struct Service {
     pub(super) address: SocketAddr,
     process: Child,
@@ -30,12 +30,12 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// Starts it on this port, or on any if it is 0.
+    /// Starts the service on this port, or on any if it is 0.
     pub(super) fn start(folder: &Path, port: u16) -> anyhow::Result<Service> {
         let mut process = std::process::Command::new(std::env::current_exe()?)
             .args(["demo-service", "--port", &port.to_string(), "--ledger"])
             .arg(ledger(folder))
-            // It ends when this pipe does, whatever ended the demo.
+            // The service ends with this pipe, however the demo ends.
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -47,7 +47,7 @@ impl Service {
         Ok(Service { address, process, _output: output })
     }
 
-    /// Ends it with SIGKILL.
+    /// Ends the service with SIGKILL.
     pub(super) fn kill(&mut self) -> std::io::Result<()> {
         self.process.kill()?;
         self.process.wait().map(drop)
@@ -60,12 +60,12 @@ impl Drop for Service {
     }
 }
 
-/// Where the charges are.
+/// Returns the path of the ledger.
 fn ledger(folder: &Path) -> PathBuf {
     folder.join("ledger.jsonl")
 }
 
-/// The charges there are.
+/// Returns the charges in the ledger.
 pub(super) fn charges(folder: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(ledger(folder)).unwrap_or_default();
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
@@ -100,7 +100,7 @@ pub(crate) fn run(args: &ServiceArgs) -> anyhow::Result<Done> {
     })
 }
 
-/// Takes the port, also if somebody else has it for a moment: a service that comes back needs the one it had.
+/// Binds the port, and retries while another process has it: a restarted service needs its former port.
 async fn bind(port: u16) -> std::io::Result<TcpListener> {
     let patient = async {
         loop {
@@ -123,7 +123,7 @@ fn count(ledger: &Path) -> usize {
     lines(ledger).lines().count()
 }
 
-/// Charges the card: a line in the ledger, and then the answer, if the day is good.
+/// Charges the card: writes a line to the ledger, then answers unless the story asks for a failure.
 async fn pay(
     State(ledger): State<PathBuf>,
     headers: HeaderMap,
@@ -137,7 +137,7 @@ async fn pay(
     }
     match headers.get(BAD_DAY).map(|day| day.as_bytes()) {
         Some(b"slow") => tokio::time::sleep(Duration::from_millis(150)).await,
-        // Charged, and then no answer: the story kills the process meanwhile.
+        // Charged, but without an answer: the story kills the process meanwhile.
         Some(b"stuck") => std::future::pending::<()>().await,
         _ => {}
     }
@@ -146,7 +146,7 @@ async fn pay(
     if let Ok(value) = format!("/payments/{number}").parse() {
         fields.insert(header::LOCATION, value);
     }
-    // Ends its line: people look at it with curl.
+    // A line end for people who use curl.
     (StatusCode::CREATED, fields, format!("{charge}\n"))
 }
 

@@ -1,4 +1,4 @@
-//! The story itself, step by step. Each step says what it claims, and the ledger says whether it is so.
+//! Steps of the story. Each step makes a claim, which is checked against the ledger.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -13,20 +13,20 @@ use super::service::{Service, charges};
 use crate::cli::{say, show};
 use crate::terminal::colours;
 
-/// The story, and how it went so far.
+/// Story with its results so far.
 pub(super) struct Story {
     folder: PathBuf,
     gateway: SocketAddr,
     service: Service,
     colours: bool,
-    /// It leaves time to read.
+    /// True if the story pauses for reading.
     is_paced: bool,
     broken: Vec<String>,
 }
 
-/// The time that a word is read in.
+/// Reading time of a word.
 const WORD: Duration = Duration::from_millis(150);
-/// The shortest and the longest pause.
+/// Shortest and longest pause.
 const PAUSES: [Duration; 2] = [Duration::from_millis(600), Duration::from_secs(4)];
 
 impl Story {
@@ -35,7 +35,7 @@ impl Story {
         Story { folder: folder.to_owned(), gateway, service, colours, is_paced, broken: Vec::new() }
     }
 
-    /// Shows a line, and leaves time to read it.
+    /// Shows a line, and pauses for reading it.
     async fn say(&self, line: String) {
         show(&line);
         if self.is_paced {
@@ -44,12 +44,12 @@ impl Story {
         }
     }
 
-    /// Where the payment service can be reached without the gateway.
+    /// Returns the address of the payment service behind the gateway.
     pub(super) fn service_address(&self) -> SocketAddr {
         self.service.address
     }
 
-    /// Tells it. `true` if the ledger proved every claim.
+    /// Tells the story. Returns true if the ledger proved every claim.
     pub(super) async fn tell(&mut self) -> anyhow::Result<bool> {
         if self.is_paced {
             say("(Told slowly, to be read; `--fast` tells it at once. Ctrl-C ends it.)\n");
@@ -200,7 +200,7 @@ impl Story {
         Ok(())
     }
 
-    /// Settles the unknown from the ledger, with the command that an operator would use.
+    /// Settles the unknown command from the ledger, with an operator's command.
     async fn settle(&mut self, id: &str) -> anyhow::Result<()> {
         let charge = charges(&self.folder).into_iter().find(|charge| charge["operation"] == id);
         let charge = charge.context("the ledger has the charge under its operation id")?;
@@ -221,7 +221,7 @@ impl Story {
             .map(|word| if word.contains(' ') { format!("'{word}'") } else { word.clone() })
             .collect();
         self.say(format!("   $ semel {}", shown.join(" "))).await;
-        // Settings of this folder and this shell are about another gateway.
+        // Settings of this folder and this shell belong to another gateway.
         let mut program = std::process::Command::new(std::env::current_exe()?);
         program.args(&arguments).current_dir(&self.folder);
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("SEMEL_"))
@@ -266,7 +266,7 @@ impl Story {
         self.say(format!("   {} {}{replayed}  {body}", self.grey("←"), answer.status)).await;
     }
 
-    /// What the step claims; the ledger has the last word.
+    /// Shows a claim of a step with its result.
     async fn claim(&mut self, claim: &str, holds: bool) {
         let count = charges(&self.folder).len();
         let count = format!("the ledger counts {count} charge{}", if count == 1 { "" } else { "s" });

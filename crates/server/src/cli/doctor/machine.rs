@@ -1,14 +1,14 @@
-//! What the machine has to offer: room on the disk, and open files.
+//! Checks of the machine: disk space and open files.
 
 use std::path::Path;
 
 use rustix::fs::statvfs;
 use semel_stores::doctor::{Check, in_bytes};
 
-/// A disk with less room than this will not last.
+/// Free space in bytes below which a disk is low.
 const LOW_DISK_BYTES: u64 = 256 << 20;
 
-/// The disk that the file is on, or will be on; `None` if the system does not say.
+/// Checks the disk of a file that exists or will exist; `None` if the system gives no facts.
 pub(super) fn disk(file: &Path) -> Option<Check> {
     let name = "disk";
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -41,10 +41,10 @@ pub(super) fn disk(file: &Path) -> Option<Check> {
     })
 }
 
-/// File systems that do not keep what they are given, or not by the rules, and whether others share them.
+/// Returns a file system that loses data or breaks locking rules, and true if other machines share it.
 #[cfg(target_os = "linux")]
 fn kind(place: &Path) -> Option<(&'static str, bool)> {
-    /// The numbers by which Linux knows them, from statfs(2).
+    /// Numbers of file systems on Linux, from statfs(2).
     const KINDS: [(u32, &str, bool); 8] = [
         (0x6969, "NFS", true),
         (0x517B, "SMB", true),
@@ -56,7 +56,7 @@ fn kind(place: &Path) -> Option<(&'static str, bool)> {
         (0x8584_58F6, "ramfs, in memory", false),
     ];
     let number = rustix::fs::statfs(place).ok()?.f_type;
-    // Some architectures sign the number, and some give it 64 bits.
+    // The type of the number differs between architectures: signed, or 64 bits.
     let number = number as u32;
     KINDS.iter().find(|(kind, ..)| *kind == number).map(|(_, name, is_network)| (*name, *is_network))
 }
@@ -66,7 +66,8 @@ fn kind(_: &Path) -> Option<(&'static str, bool)> {
     None
 }
 
-/// Whether as many files can be open as connections are allowed. The gateway takes all that it may have.
+/// Checks that enough files can be open for the allowed connections. The gateway raises its limit to the
+/// maximum.
 pub(super) fn open_files(max_connections: usize) -> Check {
     let name = "open files";
     // One to the client, and one to the upstream.

@@ -1,4 +1,4 @@
-//! Who answers: the upstream, and the gateway itself. No command is ever sent.
+//! Checks of the upstream and of the gateway itself. They never send a command.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -20,16 +20,16 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// How long a name, a connection or an answer is waited for.
+/// Timeout for a name, a connection or an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How many addresses of the upstream are tried.
+/// Largest number of the upstream's addresses that are tried.
 const MAX_ADDRESSES: usize = 8;
-/// How far two clocks may be apart. A `Date` is a whole second, and takes a moment to arrive.
+/// Largest accepted difference of two clocks. A `Date` is a whole second, and takes a moment to arrive.
 const MAX_SKEW: Duration = Duration::from_secs(5);
-/// How much is read of what the gateway says about itself.
+/// Largest number of bytes of a readiness answer.
 const MAX_WORDS: usize = 1024;
 
-/// Whether the upstream is there, and what time it is there.
+/// Checks that the upstream can be reached, and its clock.
 pub(super) async fn upstream(config: &Config) -> Vec<Check> {
     let name = "upstream";
     let Some(authority) = config.upstream.authority() else {
@@ -70,7 +70,7 @@ pub(super) async fn upstream(config: &Config) -> Vec<Check> {
     checks
 }
 
-/// Why there is no connection.
+/// Reason for having no connection.
 #[derive(Debug, PartialEq, Eq)]
 enum Away {
     Refused,
@@ -98,7 +98,7 @@ impl Away {
     }
 }
 
-/// Connects to every address at once, and hangs up; returns those that cannot be connected to.
+/// Connects to every address at once and disconnects; returns those that failed.
 async fn away(addresses: Vec<SocketAddr>) -> Vec<(SocketAddr, Away)> {
     let mut connections = JoinSet::new();
     for address in addresses {
@@ -121,11 +121,11 @@ async fn connect(address: SocketAddr) -> Result<(), Away> {
     }
 }
 
-/// Whether the upstream speaks HTTP, and which time it has.
+/// Checks that the upstream speaks HTTP, and its clock.
 async fn answers(config: &Config, authority: &Authority) -> Vec<Check> {
     let shown = config.upstream.to_string();
     let shown = shown.trim_end_matches('/');
-    // What is wrong with the files has a check of its own.
+    // Unusable files have a check of their own.
     let Ok(tls) = tls::for_upstream(config).map(Live::new).transpose() else { return Vec::new() };
     match ask(authority, tls, config.upstream_protocol, Method::HEAD, "/").await {
         Ok(answer) => {
@@ -143,7 +143,7 @@ async fn answers(config: &Config, authority: &Authority) -> Vec<Check> {
     }
 }
 
-/// The upstream's clock against ours. One that came out of a cache tells nothing.
+/// Compares the upstream's clock with this machine's. An answer from a cache says nothing about it.
 fn skew(answer: &Response<Body>, now: Timestamp) -> Option<Check> {
     let date = answer.headers().get(DATE).filter(|_| !answer.headers().contains_key(AGE))?;
     let theirs = Timestamp::from_http_date(date.to_str().ok()?)?;
@@ -162,7 +162,7 @@ fn skew(answer: &Response<Body>, now: Timestamp) -> Option<Check> {
     Some(Check::warn(name, found, advice))
 }
 
-/// Whether a gateway runs with this configuration now.
+/// Checks if a gateway runs with this configuration now.
 pub(super) async fn gateway(config: &Config) -> Check {
     let name = "gateway";
     let (listen, admin) = (config.listen, config.admin_listen);
@@ -171,7 +171,7 @@ pub(super) async fn gateway(config: &Config) -> Check {
     }
     let listens = connect(from_here(listen)).await.is_ok();
     if config.admin_tls.is_some() && connect(from_here(admin)).await.is_ok() && listens {
-        // It may want a certificate that nobody has here, and shows one that is for another name.
+        // It may require a certificate that this machine lacks, and may present one for another name.
         return Check::ok(
             name,
             format!("something listens at {listen} and {admin}, and is not asked over TLS"),
@@ -198,7 +198,7 @@ pub(super) async fn gateway(config: &Config) -> Check {
     }
 }
 
-/// How an address that means every interface is reached from this machine.
+/// Returns the address on this machine of a listener on every interface.
 fn from_here(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
@@ -208,13 +208,13 @@ fn from_here(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-/// What the admin listener says about the gateway; `None` if nobody answers there.
+/// Returns the admin listener's readiness answer; `None` if there is no answer.
 async fn readiness(admin: SocketAddr) -> Option<(StatusCode, String)> {
     let (status, words) = admin_page(admin, "/readyz", MAX_WORDS).await?;
     Some((status, words.trim().to_owned()))
 }
 
-/// A page of the admin listener, up to this size; `None` if nobody answers there.
+/// Returns a page of the admin listener, up to this size; `None` if there is no answer.
 pub(super) async fn admin_page(
     admin: SocketAddr,
     path: &'static str,
@@ -228,7 +228,7 @@ pub(super) async fn admin_page(
     Some((status, String::from_utf8_lossy(&bytes).into_owned()))
 }
 
-/// Sends a request that asks for nothing but an answer.
+/// Sends a request without effect.
 async fn ask(
     authority: &Authority,
     tls: Option<Arc<Live<Settings>>>,

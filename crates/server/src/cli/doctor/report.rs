@@ -1,4 +1,4 @@
-//! What was found, for people and for programs.
+//! Findings of `semel doctor`, for people and for programs.
 
 use semel_stores::doctor::{Check, Health};
 use serde_json::{Value, json};
@@ -11,12 +11,12 @@ const YELLOW: &str = "\u{1b}[33m";
 const RED: &str = "\u{1b}[1;31m";
 const RESET: &str = "\u{1b}[0m";
 
-/// Whether anything failed.
+/// Returns true if any check failed.
 pub(super) fn failed(checks: &[Check]) -> bool {
     checks.iter().any(|check| matches!(check.health, Health::Fail(_)))
 }
 
-/// The result in a word, and what to do about it.
+/// Returns the result as a word, with the advice.
 fn words(health: &Health) -> (&'static str, Option<&str>) {
     match health {
         Health::Ok => ("ok", None),
@@ -25,7 +25,7 @@ fn words(health: &Health) -> (&'static str, Option<&str>) {
     }
 }
 
-/// The names of the members are promises.
+/// Returns the checks as JSON. The names are stable.
 pub(super) fn to_json(checks: &[Check]) -> Value {
     checks
         .iter()

@@ -1,4 +1,5 @@
-//! Rules that no request has matched for long: their route may be misspelled. The running gateway is asked for its metrics.
+//! Check for rules that no request has matched for long, whose route may be misspelled. It reads the metrics
+//! of the running gateway.
 
 use std::time::Duration;
 
@@ -10,16 +11,16 @@ use semel_stores::doctor::{Check, in_words};
 use super::network::admin_page;
 
 const NAME: &str = "rules";
-/// The metric that says when a request last matched each rule.
+/// Metric with the time of the last match of each rule.
 const LAST_MATCHED: &str = "idempotency_rule_last_matched_seconds{operation=\"";
-/// The time after which a rule without a request is questioned.
+/// Time without a match after which a rule is questioned.
 const LONG: Duration = Duration::from_secs(24 * 60 * 60);
-/// The size of metrics that is read.
+/// Largest size of metrics that is read, in bytes.
 const MAX_METRICS_BYTES: usize = 16 << 20;
-/// The number of rules that are named.
+/// Largest number of rules that are named.
 const MAX_NAMED: usize = 10;
 
-/// Asks the gateway of this configuration which rules no request matched; nothing if there are no rules, or no gateway.
+/// Asks the running gateway for rules without a match; `None` if there are no rules, or no gateway.
 pub(super) async fn examine(config: &Config) -> Option<Check> {
     if config.operations.is_empty() || config.admin_listen.port() == 0 {
         return None;
@@ -61,7 +62,7 @@ fn judge(rules: &[&str], metrics: &str, now: Timestamp) -> Check {
     )
 }
 
-/// The time in a line of the metrics, if the line is about this rule.
+/// Returns the time in a line of the metrics, if the line is about this rule.
 fn matched(line: &str, rule: &str) -> Option<Timestamp> {
     let (label, value) = line.strip_prefix(LAST_MATCHED)?.rsplit_once("\"} ")?;
     let escaped = rule.replace('\\', "\\\\").replace('"', "\\\"");

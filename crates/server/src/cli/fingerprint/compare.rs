@@ -1,4 +1,4 @@
-//! Where two requests differ, for people and for programs. However large their bodies are, what is told is bounded.
+//! Differences of two requests, for people and for programs. The output is bounded for bodies of any size.
 
 use semel_core::fingerprint::{CanonicalBody, Fingerprint};
 use semel_core::json::differences;
@@ -7,27 +7,27 @@ use serde_json::{Value, json};
 use super::explain::{Explained, whole};
 use super::shown::{cut, cut_pair, cut_pointer, excerpt_from, line, visible};
 
-/// How many differences are told.
+/// Largest number of differences that are shown.
 const MAX_DIFFERENCES: usize = 50;
 
-/// One thing in which two requests differ. What only one of them has, the other has not.
+/// Difference of two requests. `None` marks a value that one of them lacks.
 #[derive(Debug, PartialEq, Eq)]
 struct Difference {
     field: &'static str,
-    /// Where in a JSON body.
+    /// Place in a JSON body.
     pointer: Option<String>,
     old: Option<String>,
     new: Option<String>,
 }
 
-/// What two requests differ in.
+/// Comparison of two requests.
 pub(super) struct Comparison {
     fingerprints: [Fingerprint; 2],
-    /// The first of them.
+    /// Differences that are shown.
     differences: Vec<Difference>,
-    /// How many there are beyond those.
+    /// Number of further differences.
     more: usize,
-    /// What there is to say beside them.
+    /// Notes beside the differences.
     notes: Vec<String>,
 }
 
@@ -48,17 +48,17 @@ impl Comparison {
         comparison
     }
 
-    /// Whether the two are the same command.
+    /// Returns true if the two requests are the same command.
     pub(super) fn same(&self) -> bool {
         self.fingerprints[0] == self.fingerprints[1]
     }
 
-    /// How two bodies differ in what goes into the fingerprint.
+    /// Compares the fingerprinted forms of two bodies.
     fn bodies(&mut self, one: &Explained<'_>, other: &Explained<'_>) {
         let field = "body";
         match (&one.fields.body, &other.fields.body) {
             (CanonicalBody::Json(old), CanonicalBody::Json(new)) => {
-                // Both are canonical, so both can be read.
+                // Both are canonical, so both can be parsed.
                 let found = differences(old, new, MAX_DIFFERENCES).unwrap_or_default();
                 self.more = found.total - found.first.len();
                 self.differences.extend(found.first.into_iter().map(|difference| {
@@ -91,7 +91,7 @@ impl Comparison {
         }
     }
 
-    /// What two requests that are the same command differ in all the same.
+    /// Notes the differences in spelling of two requests that are the same command.
     fn spellings(&mut self, one: &Explained<'_>, other: &Explained<'_>) {
         if let (Some(old), Some(new)) = (one.input.content_type, other.input.content_type)
             && old != new
@@ -167,7 +167,7 @@ impl Comparison {
     }
 }
 
-/// A JSON Pointer for people: that of the whole document is empty, and would not be seen.
+/// Returns a JSON Pointer for people: that of the whole document is empty, and would be invisible.
 fn place(pointer: &str) -> &str {
     if pointer.is_empty() { "the whole document" } else { pointer }
 }

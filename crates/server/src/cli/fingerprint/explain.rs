@@ -1,5 +1,5 @@
-//! What is hashed of a request, for people and for programs. What it is, and in which form, is `semel_core`'s word;
-//! here it is only told.
+//! Hashed parts of a request, for people and for programs. `semel_core` decides on the parts and their form;
+//! this module only shows them.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::shown::{cut, cut_pointer, excerpt, line, visible};
 
-/// A request, and what is hashed of it.
+/// Request with its hashed parts.
 pub(super) struct Explained<'a> {
     pub(super) input: FingerprintInput<'a>,
     pub(super) fields: Fields<'a>,
@@ -21,7 +21,7 @@ impl<'a> Explained<'a> {
         Explained { input, fields: input.fields(), fingerprint: input.fingerprint() }
     }
 
-    /// The fields before the body, in the order in which they are hashed.
+    /// Returns the fields before the body, in the order of the hash.
     pub(super) fn head(&self) -> [(&'static str, Option<Cow<'_, str>>); 5] {
         let text = String::from_utf8_lossy;
         [
@@ -33,7 +33,7 @@ impl<'a> Explained<'a> {
         ]
     }
 
-    /// Each excluded pointer, and whether the body has something there that is left out.
+    /// Returns each excluded pointer, with true if the body has a value there.
     pub(super) fn excluded(&self) -> impl Iterator<Item = (&'a JsonPointer, bool)> + '_ {
         let whole = whole(self.input);
         self.input.exclude.iter().map(move |pointer| {
@@ -42,7 +42,7 @@ impl<'a> Explained<'a> {
         })
     }
 
-    /// In which form the body goes in, and why.
+    /// Describes the form of the hashed body, and its reason.
     pub(super) fn form(&self) -> String {
         let sent = self.input.body.len();
         match &self.fields.body {
@@ -59,7 +59,7 @@ impl<'a> Explained<'a> {
         }
     }
 
-    /// Whoever forgets the content type would wonder why white space counts.
+    /// Returns a hint on a missing content type, which makes white space count.
     fn hint(&self, why: WhyRaw) -> &'static str {
         let as_json = FingerprintInput { content_type: Some(b"application/json"), ..self.input };
         let is_json = matches!(as_json.canonical_body(), CanonicalBody::Json(_));
@@ -124,7 +124,7 @@ impl<'a> Explained<'a> {
     }
 }
 
-/// The body as it would be hashed if nothing were excluded.
+/// Returns the body as it would be hashed without exclusions.
 pub(super) fn whole(input: FingerprintInput<'_>) -> CanonicalBody<'_> {
     FingerprintInput { exclude: &[], ..input }.canonical_body()
 }

@@ -1,20 +1,20 @@
-//! Values cut short, in which nothing hides and nothing steers a terminal.
+//! Shortened values without hidden characters, and without characters that steer a terminal.
 
-/// How many characters are shown of a body.
+/// Largest number of characters shown of a body.
 const MAX_BODY_CHARS: usize = 200;
-/// How many characters are shown of any other value.
+/// Largest number of characters shown of any other value.
 pub(super) const MAX_VALUE_CHARS: usize = 80;
-/// How many characters are shown of a JSON Pointer.
+/// Largest number of characters shown of a JSON Pointer.
 const MAX_POINTER_CHARS: usize = 300;
-/// How many characters are shown before the first that differs, where two values are too long to be shown.
+/// Number of characters shown before the first difference of two values that are too long.
 pub(super) const LEAD_CHARS: usize = 16;
 
-/// A field and what it says, for people.
+/// Returns a line with a field and its value, for people.
 pub(super) fn line(name: &str, text: &str) -> String {
     format!("{name:16}  {text}").trim_end().to_owned()
 }
 
-/// What two values have from shortly before the first character that differs, if they are too long to be shown.
+/// Returns both values from shortly before their first difference, if they are too long.
 pub(super) fn cut_pair(old: Option<&str>, new: Option<&str>) -> (Option<String>, Option<String>) {
     let start = match (old, new) {
         (Some(old), Some(new))
@@ -28,12 +28,12 @@ pub(super) fn cut_pair(old: Option<&str>, new: Option<&str>) -> (Option<String>,
     (old.map(|text| cut(text, start)), new.map(|text| cut(text, start)))
 }
 
-/// Some characters of a text, and a sign wherever others were left out.
+/// Returns part of a text, with a mark at each omission.
 pub(super) fn cut(text: &str, start: usize) -> String {
     cut_to(text, start, MAX_VALUE_CHARS)
 }
 
-/// A JSON Pointer, unless it is longer than anybody would read.
+/// Returns a JSON Pointer, shortened if it is too long.
 pub(super) fn cut_pointer(pointer: &str) -> String {
     cut_to(pointer, 0, MAX_POINTER_CHARS)
 }
@@ -45,14 +45,14 @@ fn cut_to(text: &str, start: usize, length: usize) -> String {
     format!("{before}{shown}{after}")
 }
 
-/// The beginning of a body.
+/// Returns the beginning of a body.
 pub(super) fn excerpt(bytes: &[u8]) -> String {
-    // A character has at most four bytes: no more of a large body needs to be looked at.
+    // A character has at most four bytes: no more of a large body is needed.
     let start = bytes.get(..4 * (MAX_BODY_CHARS + 1)).unwrap_or(bytes);
     cut_to(&String::from_utf8_lossy(start), 0, MAX_BODY_CHARS)
 }
 
-/// A body from shortly before this byte.
+/// Returns a body from shortly before this byte.
 pub(super) fn excerpt_from(bytes: &[u8], at: usize) -> String {
     let start = at.saturating_sub(LEAD_CHARS);
     let end = bytes.len().min(start + MAX_VALUE_CHARS);
@@ -60,7 +60,8 @@ pub(super) fn excerpt_from(bytes: &[u8], at: usize) -> String {
     format!("{before}{}{after}", String::from_utf8_lossy(&bytes[start.min(end)..end]))
 }
 
-/// Text in which nothing hides and nothing steers a terminal: whoever asks why two values differ must see it.
+/// Returns the text with hidden characters escaped, so that every difference is visible and nothing steers a
+/// terminal.
 pub(super) fn visible(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,5 +1,5 @@
-//! `semel keys encryption` and `semel keys rotate`: the keys that what is stored is encrypted under, which nobody calls
-//! with.
+//! `semel keys encryption` and `semel keys rotate`: the keys that stored values are encrypted under. They are
+//! no API keys.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,11 +19,11 @@ use serde_json::{Value, json};
 use crate::cli::{Done, OutputFlags, StoreFlag, blocking, existing, load, runtime, say};
 use crate::gateway;
 
-/// How often in a row a store that is away is asked again, and how long after each time.
+/// Number of retries while the store is away, and the pause before each.
 const MAX_FAILURES: u32 = 20;
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(500);
 
-/// How often progress is told.
+/// Interval of progress messages.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// The command line of `semel keys encryption`.
@@ -132,10 +132,10 @@ pub(super) fn list(args: &EncryptionArgs, config: Option<&Path>) -> anyhow::Resu
     Ok(if missing { Done::No } else { Done::Yes })
 }
 
-/// How much there is of each kind, in the order of [`SealedKind::ALL`].
+/// Number of values of each kind, in the order of [`SealedKind::ALL`].
 type Counts = [u64; SealedKind::ALL.len()];
 
-/// How much there is under each key.
+/// Returns the number of values under each key.
 fn by_key(uses: &[KeyUse]) -> BTreeMap<Option<String>, Counts> {
     let mut all: BTreeMap<Option<String>, Counts> = BTreeMap::new();
     for KeyUse { kind, key_id, count } in uses {
@@ -145,7 +145,7 @@ fn by_key(uses: &[KeyUse]) -> BTreeMap<Option<String>, Counts> {
     all
 }
 
-/// `semel keys rotate`.
+/// Runs `semel keys rotate`.
 pub(super) fn rotate(args: &RotateArgs, config: Option<&Path>) -> anyhow::Result<Done> {
     let config = load(config, args.store.flags())?.config;
     let Some(encryption) = &config.encryption else {
@@ -194,7 +194,7 @@ fn open(config: &Config, access: Access) -> anyhow::Result<Arc<dyn Reseal>> {
     Ok(runtime()?.block_on(gateway::open_plain(&location, access))?.reseal)
 }
 
-/// Goes on to the end, and tells how far it is.
+/// Rotates to the end, and prints the progress.
 async fn run(mut rotation: Rotation, total: u64, pause: Duration) -> Result<Rotated, StoreError> {
     let begun = Instant::now();
     let (mut told, mut failures) = (begun, 0);

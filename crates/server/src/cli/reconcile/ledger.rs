@@ -1,4 +1,4 @@
-//! `semel reconcile ledger`: two ledgers, compared by a reference.
+//! `semel reconcile ledger`: compares two ledgers by a reference.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -260,7 +260,7 @@ fn conditions(name: &str, given: &[String]) -> anyhow::Result<Vec<Condition>> {
     read.collect()
 }
 
-/// For people: a line for each finding, then the sums.
+/// Prints a line for each finding, then the sums.
 fn tell(compared: &Compared, names: &[String]) {
     let Compared { report, our_states } = compared;
     if !report.agrees() {
@@ -282,7 +282,7 @@ fn tell(compared: &Compared, names: &[String]) {
     say(sums(report));
 }
 
-/// Where it was found, and what is known about it.
+/// Describes the place of a finding, with its known facts.
 fn place(finding: &Finding, state: Option<StateName>, names: &[String]) -> String {
     let lines = |whose: &str, lines: &[u32]| {
         let numbers: Vec<String> = lines.iter().map(u32::to_string).collect();
@@ -324,7 +324,7 @@ fn sums(report: &Report) -> String {
     )
 }
 
-/// For programs: the names are promises.
+/// Returns the comparison as JSON. The names are stable.
 fn to_json(compared: &Compared, names: &[String]) -> Value {
     let Compared { report, our_states } = compared;
     let side = |counted: Counted| json!({ "entries": counted.entries, "leftOut": counted.left_out });

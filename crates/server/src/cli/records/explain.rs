@@ -1,4 +1,4 @@
-//! `semel records explain`: one command's life as a story, and what can be done about it now.
+//! `semel records explain`: prints the timeline of one command, and the actions that are possible now.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use semel_operations::operate::story::{Around, next, timeline, to_json};
 
 use crate::cli::{Done, StoreFlag, blocking, load, say, show};
 
-/// Tells the story, with what is known around the record.
+/// Prints the story of a command.
 pub(super) fn run(
     store: &Arc<dyn Store>,
     id: OperationId,
@@ -35,7 +35,8 @@ pub(super) fn run(
     Ok(Done::Yes)
 }
 
-/// Returns the flags that name the same store in another command, if this one had to name it, without passwords.
+/// Returns the flags that name the same store in another command, without passwords, if this command needed
+/// them.
 pub(super) fn same_store(config: Option<&Path>, flag: &StoreFlag) -> anyhow::Result<String> {
     let file = config.map(|file| format!(" --config {}", file.display()));
     let store = match flag.store {
