@@ -1,4 +1,4 @@
-//! `semel audit`: what it says about a document that was not written for it, and how it says no.
+//! `semel audit`: its findings in third-party documents, and its exit codes.
 
 use std::io::Write;
 use std::path::Path;
@@ -32,7 +32,7 @@ fn report(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
-/// Each endpoint of a report, with its key, where its expiry is from, and what is missing.
+/// Returns each endpoint of a report, with its key, the source of its expiry and the missing parts.
 fn rows(report: &Value) -> Vec<String> {
     let endpoints = report["endpoints"].as_array().expect("it is a list").iter();
     let text = |value: &Value| value.as_str().map_or("-".to_owned(), str::to_owned);
@@ -46,7 +46,7 @@ fn rows(report: &Value) -> Vec<String> {
 }
 
 #[test]
-fn a_bank_learns_what_it_forgot() {
+fn missing_declarations_of_a_bank_are_listed() {
     let output = audit(BANK, &["--json"]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let report = report(&output);
@@ -171,7 +171,7 @@ fn the_example_of_the_page_passes() {
     let said = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     assert!(said.ends_with("The one endpoint declares everything.\n"), "{said}");
-    // Each of its three words about the expiry is enough, and without them it is missing.
+    // Each of its three sentences about the expiry suffices; without them it is missing.
     let without = |left_out: &[&str]| {
         let kept = example.lines().filter(|line| !left_out.iter().any(|word| line.contains(word)));
         let output = audit(kept.collect::<Vec<_>>().join("\n"), &["--json"]);

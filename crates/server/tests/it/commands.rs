@@ -1,4 +1,4 @@
-//! The command line as a person meets it.
+//! The command line as a person uses it.
 
 use std::path::Path;
 use std::process::Output;
@@ -340,7 +340,7 @@ fn upkeep_works_by_hand() {
     assert!(text(&newer.stderr).contains("run the version of Semel that wrote it"), "{newer:?}");
 }
 
-/// Commands that only look, each of which once brought the store to its own schema.
+/// Commands that only read and must not migrate the store.
 const LOOKS: [&[&str]; 9] = [
     &["records", "list"],
     &["records", "show", "01a1df32-caa3-786d-a196-45c465f24292"],
@@ -353,7 +353,7 @@ const LOOKS: [&[&str]; 9] = [
     &["keys", "encryption"],
 ];
 
-/// Runs a program that knows one version of the schema more than the one that made the store.
+/// Runs a program whose schema is one version newer than the store's.
 pub(crate) fn run_newer(folder: &Path, arguments: &[&str]) -> Output {
     let mut newer = semel(folder);
     newer.env(semel_faults::NEXT_SCHEMA, "1").args(arguments).output().expect("the program runs")
@@ -451,7 +451,7 @@ fn a_port_that_is_taken_is_named_with_what_to_do() {
 #[test]
 fn a_demo_whose_ports_are_taken_says_which_it_uses() {
     let folder = TempDir::new().expect("there is room");
-    // Other tests have demos, too: whatever of these they leave is held here.
+    // Demos of other tests use these ports, too: free ones are taken here.
     let usual = ["127.0.0.1:8080", "127.0.0.1:8081", "127.0.0.1:9090"];
     let taken = loop {
         let taken: Vec<_> =
@@ -488,7 +488,7 @@ fn a_demo_listens_where_it_is_told_to_on_this_machine() {
     assert!(text(&open.stderr).contains("on this machine only"), "{open:?}");
 }
 
-/// However the demo ends, nothing of it stays: neither its service nor, if it can still act, its folder.
+/// A stopped demo leaves neither its service nor, if it could still clean up, its folder.
 #[test]
 fn a_demo_that_is_stopped_leaves_nothing_behind() {
     use std::io::{BufRead, BufReader};
@@ -512,7 +512,7 @@ fn a_demo_that_is_stopped_leaves_nothing_behind() {
     }
 }
 
-/// Whether a program was started with this folder among its arguments, and runs.
+/// Returns true if a running program has this folder among its arguments.
 fn has_process(folder: &Path) -> bool {
     let folder = folder.to_str().expect("it is text");
     let processes = std::fs::read_dir("/proc").expect("Linux has it").flatten();
@@ -664,7 +664,7 @@ async fn an_operator_sees_how_far_a_command_with_phases_has_come() {
     assert_eq!(told["timeline"][1]["phase"], "ride_created");
 }
 
-/// A command in phases in this file, with a finished phase and a call of which nobody knows what came.
+/// Makes a command in phases in this file, with a finished phase and a call of unknown outcome.
 async fn in_phases(file: &Path) -> semel_core::Record {
     use semel_core::policy::OnLeaseExpired;
     use semel_core::{Change, Mark, Reason, Start, Store, StoredRequest};

@@ -1,4 +1,4 @@
-//! The scripts by which shells complete commands and flags.
+//! Scripts by which shells complete commands and flags.
 
 use std::process::Command;
 
@@ -47,7 +47,7 @@ fn the_shells_that_are_here_accept_their_scripts() {
     }
 }
 
-/// What the Tab key does, without a keyboard: the script's own function is called as bash would call it.
+/// Calls the script's own function like bash does at the Tab key.
 #[test]
 fn bash_completes_a_command() {
     let folder = TempDir::new().expect("there is room");

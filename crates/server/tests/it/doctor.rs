@@ -1,4 +1,4 @@
-//! The doctor: what it finds in real files and at real sockets, and that it changes nothing by looking.
+//! `semel doctor`: its findings in real files and at real sockets. It changes nothing.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,14 +15,14 @@ use crate::commands::{run, run_newer, text};
 use crate::gateway::issuer::{Signer, set};
 use crate::gateway::lab::{Site, Upstream, lab, pay, problem, semel};
 
-/// What the doctor said.
+/// Report of the doctor.
 struct Report {
     code: Option<i32>,
     checks: Vec<Value>,
 }
 
 impl Report {
-    /// The first check of this name: its result, and what was found.
+    /// Returns the result and the finding of the first check of this name.
     fn check(&self, name: &str) -> (&str, &str) {
         let check = self.find(name);
         (check["result"].as_str().expect("it is text"), check["found"].as_str().expect("it is text"))
@@ -47,7 +47,7 @@ fn doctor(folder: &Path, arguments: &[&str]) -> Report {
     report(&run(folder, &[&["doctor", "--json"][..], arguments].concat()))
 }
 
-/// The same, by a program that knows one version of the schema more.
+/// Runs the doctor of a program whose schema is one version newer.
 fn newer_doctor(folder: &Path, arguments: &[&str]) -> Report {
     report(&run_newer(folder, &[&["doctor", "--json"][..], arguments].concat()))
 }
@@ -66,7 +66,7 @@ fn report(output: &Output) -> Report {
     report
 }
 
-/// A store that has been used, and that nobody has open.
+/// Makes a used store that no process has open.
 fn used() -> TempDir {
     let folder = TempDir::new().expect("there is room");
     assert!(
@@ -76,7 +76,7 @@ fn used() -> TempDir {
     folder
 }
 
-/// Every file of the folder, and what is in it; the index of a log aside, which is memory that happens to be a file.
+/// Returns every file of the folder with its contents, except the log's index, which is shared memory.
 fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = std::fs::read_dir(folder).expect("it is there").flatten();
     let named = entries.map(|entry| (entry.file_name().into_string().expect("it is text"), entry.path()));
@@ -91,7 +91,7 @@ fn sql(folder: &Path, statement: &str) {
     file.execute_batch(statement).expect("the statement is right");
 }
 
-/// An address that nobody listens at.
+/// Returns an address without a listener.
 async fn nobody() -> SocketAddr {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     listener.local_addr().expect("it is bound")
@@ -202,7 +202,7 @@ fn another_schema_is_named_and_never_migrated() {
 }
 
 #[test]
-fn what_somebody_dropped_is_missed_and_the_advice_brings_it_back() {
+fn dropped_indexes_and_triggers_are_reported_and_the_advice_restores_them() {
     let folder = used();
     for (kind, name) in [("INDEX", "semel_records_due"), ("TRIGGER", "semel_audit_is_not_shortened")] {
         sql(folder.path(), &format!("DROP {kind} {name}"));
@@ -283,7 +283,7 @@ fn what_is_no_database_is_not_touched() {
 #[test]
 fn a_damaged_index_is_found() {
     let folder = used();
-    // The same records under another index: as after a lost write.
+    // Equal records under another index, like after a lost write.
     sql(
         folder.path(),
         "PRAGMA writable_schema = ON;
@@ -320,7 +320,7 @@ async fn an_upstream_that_is_away_is_told_from_one_that_says_nothing() {
     let mute = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = mute.local_addr().expect("it is bound");
     let hanging_up = std::thread::spawn(move || {
-        // One connection to see whether it is there, one for the request.
+        // One connection for the check of reachability, one for the request.
         for _ in 0..2 {
             drop(mute.accept().expect("it is connected to"));
         }
@@ -342,7 +342,7 @@ async fn an_upstream_of_http_2_is_asked_in_http_2() {
 }
 
 #[test]
-fn without_a_key_nobody_can_call() {
+fn missing_api_keys_are_a_failure() {
     let folder = TempDir::new().expect("there is room");
     std::fs::write(folder.path().join("semel.toml"), "[identity]\nsource = \"api-key\"\n")
         .expect("there is room");
@@ -430,7 +430,7 @@ async fn records_that_wait_for_somebody_are_shown_also_after_a_crash() {
     assert_eq!(crashed.check("records").0, "warn", "the log is read, too");
     assert_eq!(files(folder), before, "the log is where the crash left it");
 
-    // Time passes, and nobody sweeps or reaps.
+    // Time passes without a sweep or a reap.
     sql(folder, "UPDATE semel_records SET due_at = 1000 WHERE due_at IS NOT NULL");
     let left = doctor(folder, &[]);
     assert_eq!(left.check("leases").0, "warn", "{:?}", left.check("leases"));

@@ -1,4 +1,4 @@
-//! Why two requests differ, as a person asks it.
+//! `semel fingerprint`: explains the differences of two requests.
 
 use std::process::Output;
 
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use crate::commands::{run, text};
 use crate::gateway::lab::semel;
 
-/// A folder with two bodies, and how to ask about them.
+/// Folder with two bodies, and the commands about them.
 struct Desk {
     folder: TempDir,
 }

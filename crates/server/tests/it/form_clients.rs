@@ -1,4 +1,4 @@
-//! Forms as real clients send them: a retry draws a new boundary and is still a retry; a changed part is none.
+//! Forms of real clients: a retry with a new boundary is still a retry; a changed part makes another request.
 
 use std::net::SocketAddr;
 use std::process::{Command, Output};
@@ -9,7 +9,7 @@ use crate::gateway::lab::lab;
 use crate::line::Line;
 use crate::third_party::{node, python};
 
-/// Runs a program of others, and returns its output.
+/// Runs a third-party program, and returns its output.
 async fn run(mut command: Command) -> Output {
     let output = tokio::task::spawn_blocking(move || command.output().expect("it runs"));
     output.await.expect("it does not panic")
@@ -54,7 +54,7 @@ async fn curl(client: &str, address: SocketAddr, key: &str, note: &str) -> Value
     json!({ "status": status, "replayed": field("idempotency-replayed: "), "code": code })
 }
 
-/// Sends a form, the same again, and a changed one under the same key.
+/// Sends a form, sends it again, and sends a changed one under the same key.
 async fn retried_and_changed(client: &str) {
     let (_site, upstream, gateway) = lab(&[]).await;
     let line = Line::start(gateway.address, 0).await;

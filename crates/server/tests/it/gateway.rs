@@ -1,4 +1,4 @@
-//! The gateway as it is run: the real program, a real upstream, real sockets between them.
+//! The gateway in production form: the real program, a real upstream, real sockets between them.
 
 mod admin;
 mod after_timeout;

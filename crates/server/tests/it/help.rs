@@ -1,6 +1,6 @@
-//! What every command says of itself, and when it is given something wrong: kept in `snapshots/`, a file for each.
+//! Help and error output of every command, kept in `snapshots/`, one file each.
 //!
-//! The commands are found by walking the command line itself, so a new one is here as soon as it exists.
+//! The commands are found by walking the command line itself, so that a new one is included automatically.
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -12,16 +12,16 @@ use crate::commands::text;
 use crate::gateway::lab::semel;
 use crate::snapshot;
 
-/// An operation that no store has.
+/// Operation id that no store has.
 const ID: &str = "01a1df32-caa3-786d-a196-45c465f24292";
-/// A message that no store has.
+/// Event id that no store has.
 const EVENT: &str = "01a1df32-caa3-786d-a196-45c465f24292:payment.created";
-/// How wide the terminal is.
+/// Width of the terminal.
 const COLUMNS: &str = "100";
-/// A database that cannot be reached: nobody listens there.
+/// Database that cannot be reached.
 const AWAY: &str = "postgres://semel:secret@127.0.0.1:1/semel";
 
-/// Every command with its names, the program itself first. What is hidden is nobody's to call.
+/// Returns every command with its names, the program itself first, without hidden ones.
 fn every_command() -> Vec<(Vec<String>, Command)> {
     fn walk(names: &[String], command: &Command, found: &mut Vec<(Vec<String>, Command)>) {
         found.push((names.to_vec(), command.clone()));
@@ -34,7 +34,7 @@ fn every_command() -> Vec<(Vec<String>, Command)> {
     found
 }
 
-/// What a command wants to be told before it looks at its store.
+/// Returns the arguments that a command needs before it opens its store.
 fn needed(name: &str) -> &'static [&'static str] {
     match name {
         "serve" => &["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"],
@@ -57,7 +57,7 @@ fn needed(name: &str) -> &'static [&'static str] {
 /// Commands that take the settings of a store and do not open it.
 const NO_STORE: [&str; 1] = ["config show"];
 
-/// The stores that cannot be used.
+/// Stores that cannot be used.
 struct Stores {
     folder: TempDir,
     newer: semel_testkit::postgres::Database,
@@ -83,19 +83,19 @@ impl Stores {
         stores
     }
 
-    /// Each as an argument: nowhere, nobody there, and written by a newer version.
+    /// Returns each store as an argument: missing, unreachable, and written by a newer version.
     fn all(&self) -> [String; 4] {
         ["sqlite:nowhere/semel.db", AWAY, "sqlite:newer.db", &self.newer.url()].map(str::to_owned)
     }
 
-    /// The text with a name for the database that each run has anew.
+    /// Returns the text with a fixed name for the database, whose real name differs in each run.
     fn named(&self, text: &str) -> String {
         let place = format!("{}/{}", self.newer.server().address(), self.newer.name());
         text.replace(&self.newer.url(), "postgres://db.internal/newer").replace(&place, "db.internal/newer")
     }
 }
 
-/// A command, what it printed, and how it ended.
+/// Returns a command with its output and its exit code.
 fn shown(command: &str, output: &Output) -> String {
     let code = output.status.code().expect("no signal ends it");
     let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
@@ -113,7 +113,7 @@ fn snapshots() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/snapshots")
 }
 
-/// Everything that one command says.
+/// Returns the whole output of one command.
 fn everything(names: &[String], command: &Command, stores: &Stores) -> String {
     let folder = stores.folder.path();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -167,12 +167,12 @@ fn every_command_says_what_it_is_for_and_what_is_wrong() {
     assert!(differences.is_empty(), "\n{}", differences.join("\n"));
 }
 
-/// Without what differs between machines, and from version to version.
+/// Returns the text without differences between machines and versions.
 fn masked(text: &str) -> String {
     let masks = [
         (r"knows versions up to \d+", "knows versions up to N"),
         (r"this program's version \d+", "this program's version N"),
-        // What the doctor finds on a machine is that machine's.
+        // These checks of the doctor depend on the machine.
         (r"(?m)^(ok  |warn)  (disk|durability|clock|open files|permissions) .*\n( +-> .*\n)?", ""),
         (r"PostgreSQL \d.*", "PostgreSQL …"),
         (r"newer\.db, .*", "newer.db, …"),
@@ -184,7 +184,7 @@ fn masked(text: &str) -> String {
 }
 
 #[test]
-fn every_command_teaches() {
+fn every_command_explains_itself_and_its_arguments() {
     for (names, command) in every_command() {
         let name = format!("semel {}", names.join(" "));
         assert!(command.get_about().is_some(), "{name} says in a line what it is for");

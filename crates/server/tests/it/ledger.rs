@@ -1,4 +1,4 @@
-//! Ledgers compared: by hand, and on a schedule inside a gateway.
+//! Comparison of ledgers: by hand, and on a schedule inside a gateway.
 
 use std::io::Write;
 use std::path::Path;
@@ -35,7 +35,7 @@ const THEIRS: &str = r#"{"key":"a:charge","charge":{"amount":1200},"cur":"EUR","
 {"key":"e","charge":{"amount":2},"cur":"EUR","state":"captured","made":1767225600}
 "#;
 
-/// How one is compared with the other.
+/// Column names for the comparison.
 const NAMES: [&str; 18] = [
     "--reference",
     "id",
@@ -206,7 +206,8 @@ fn what_cannot_be_compared_is_told_with_its_place() {
     assert!(!text(&steering.stdout).contains('\u{1b}'), "it steers no terminal: {steering:?}");
 }
 
-/// A gateway with two payments that succeeded, one that was declined, and one whose outcome is unknown; and their ids.
+/// Starts a gateway with two succeeded payments, a declined one and one of unknown outcome; returns their
+/// ids, too.
 async fn payments() -> (Site, Arc<Upstream>, Gateway, [String; 4]) {
     let (site, upstream, gateway) = lab(&["--timeout", "300ms"]).await;
     let ids = payments_of(&gateway).await;
@@ -274,7 +275,7 @@ async fn the_store_is_compared_with_what_the_provider_did() {
     assert_eq!(told["ours"]["entries"], json!(0));
 }
 
-/// A provider that answers with its ledger.
+/// Provider that answers with its ledger.
 #[derive(Clone, Default)]
 struct Provider {
     ledger: Arc<Mutex<String>>,
@@ -399,7 +400,7 @@ async fn a_ledger_whose_end_nobody_can_see_is_not_compared() {
     assert!(text(&told.stderr).contains("neither a Content-Length nor chunks"), "{told:?}");
 }
 
-/// What a gateway counts under this name and label.
+/// Returns a gateway's metric of this name and label.
 async fn metric(gateway: &Gateway, name: &str) -> Option<f64> {
     let metrics = gateway.admin("/metrics").await.body;
     let metrics = String::from_utf8_lossy(&metrics).into_owned();
@@ -407,7 +408,7 @@ async fn metric(gateway: &Gateway, name: &str) -> Option<f64> {
     Some(line.parse().expect("it is a number"))
 }
 
-/// Waits until a gateway counts more than this.
+/// Waits until a gateway's metric is over this value.
 async fn more_than(gateway: &Gateway, name: &str, least: f64) {
     while metric(gateway, name).await.is_none_or(|value| value <= least) {
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -426,7 +427,7 @@ async fn a_gateway_compares_on_a_schedule_and_shows_what_it_finds() {
          their_reference = \"key\"\nstrip_suffix = \":\"\ntheir_filter = [\"state=captured\"]\ngrace = \"0s\"\n\
          interval = \"100ms\"\nfirst_after = \"0s\"\n"
     );
-    // Without its credential, it does not start.
+    // Without its credential, the gateway does not start.
     std::fs::write(site.folder.path().join("semel.toml"), &file).expect("there is room");
     let refused =
         site.semel().args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]).output();
@@ -445,7 +446,7 @@ async fn a_gateway_compares_on_a_schedule_and_shows_what_it_finds() {
     };
     let captured = [&first, &lost, &lost].map(|id| charge(id, "captured")).concat();
     provider.says(captured + &charge(&declined, "declined"));
-    // One run may have begun before; the next but one has seen all of it.
+    // One run may have begun before; the next but one has seen everything.
     let differ = metric(&gateway, &runs("differ")).await.unwrap_or(0.0);
     more_than(&gateway, &runs("differ"), differ + 1.0).await;
     for (kind, expected) in [
@@ -488,7 +489,7 @@ async fn a_gateway_compares_on_a_schedule_and_shows_what_it_finds() {
     assert!(why.contains("/charges: line 1: not JSON"), "{why}");
     assert!(!log.contains("canary"), "{log}");
 
-    // The same, by hand.
+    // By hand, with the same result.
     provider.says(charge(&first, "captured") + &charge(&second, "captured"));
     let mut by_hand = site.semel();
     by_hand.args(["reconcile", "ledger"]).env(variables[0].0, variables[0].1);
@@ -517,7 +518,7 @@ async fn a_ledger_that_is_too_large_or_too_slow_is_not_waited_for() {
         ),
     ] {
         let site = Site::new();
-        // A store that is there, and has no records.
+        // A store that exists, and has no records.
         let made = site.semel().args(["keys", "create", "--tenant", "acme", "--caller", "shop"]).output();
         let made = made.expect("the program runs");
         assert!(made.status.success(), "{made:?}");
@@ -532,7 +533,7 @@ async fn a_ledger_that_is_too_large_or_too_slow_is_not_waited_for() {
     }
 }
 
-/// `docs/src/how-to/ledger.md`, tried as it is printed. What compares the store is tried above.
+/// Runs the examples on ledgers in `docs/src/how-to/ledger.md`. Those about the store are tested above.
 #[test]
 fn the_page_about_ledgers_does_what_it_says() {
     let page = std::fs::read_to_string(root().join("docs/src/how-to/ledger.md")).expect("it is there");

@@ -1,14 +1,15 @@
-//! docs/src/reference/limits.md against the source: every value in its tables is the one in the code, and no bound is missing.
+//! docs/src/reference/limits.md against the source: every value in its tables equals the code's, and no bound is missing.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The crates whose bounds the page has.
+/// Crates whose bounds are on the page.
 const CRATES: [&str; 9] =
     ["core", "flow", "gateway", "http", "operations", "outgoing", "server", "settings", "stores"];
 
-/// Files whose constants bound texts for people, or units: the tools, `doctor`, and how settings are read.
+/// Files whose constants bound texts for people, or are units: the tools, `doctor`, and the reading of
+/// settings.
 const OTHER_FILES: [&str; 8] = [
     "server/cli",
     "settings/engine/diagnostic.rs",
@@ -20,7 +21,8 @@ const OTHER_FILES: [&str; 8] = [
     "stores/sqlite/doctor",
 ];
 
-/// Constants that are no bounds of their own: the sum of others, a unit, the digits of a double, or a `Retry-After`.
+/// Constants that are no bounds of their own: sums of others, units, the digits of a double, or a
+/// `Retry-After`.
 const OTHER_CONSTANTS: [&str; 11] = [
     "core/json/number.rs MAX_DIGITS",
     "core/jump.rs TOLERANCE",
@@ -39,13 +41,13 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A row that names a constant.
+/// Row that names a constant.
 struct Row {
     constant: String,
     value: String,
 }
 
-/// The rows of the page: the second cell is the value, the third the constant.
+/// Returns the rows of the page: the second cell is the value, the third the constant.
 fn rows(page: &str) -> Vec<Row> {
     let cells = |line: &str| line.split(" | ").map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
     let lines = page.lines().filter(|line| line.starts_with("| ")).map(cells);
@@ -56,7 +58,7 @@ fn rows(page: &str) -> Vec<Row> {
     lines.filter_map(row).collect()
 }
 
-/// What a file says before its tests.
+/// Returns the text of a file before its tests.
 fn source(file: &str) -> Option<String> {
     let (member, path) = file.split_once('/')?;
     let text = fs::read_to_string(root().join("crates").join(member).join("src").join(path)).ok()?;
@@ -67,7 +69,7 @@ fn source(file: &str) -> Option<String> {
     Some(lines[..end].join("\n"))
 }
 
-/// The constants of a text that bound something: a duration, or a number whose name says that it is the most.
+/// Returns the bounding constants of a text: durations, and numbers named as a maximum.
 fn bounds(text: &str) -> Vec<String> {
     let bound = |line: &str| {
         let (before, after) = line.split_once("const ")?;
@@ -80,7 +82,8 @@ fn bounds(text: &str) -> Vec<String> {
     text.lines().filter_map(bound).collect()
 }
 
-/// The expression of a constant, or of a member in the defaults of a type, which begins with a small letter.
+/// Returns the expression of a constant, or of a member in the defaults of a type, which begins with a small
+/// letter.
 fn expression<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     let is_member = name.starts_with(|first: char| first.is_lowercase());
     let mut lines = text.lines().filter_map(|line| match is_member {
@@ -94,7 +97,7 @@ fn expression<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     })
 }
 
-/// A number, a product, a shift, or a duration in milliseconds.
+/// Evaluates a number, a product, a shift, or a duration in milliseconds.
 fn evaluate(expression: &str) -> Option<u64> {
     let inside = |name: &str| expression.strip_prefix(name)?.strip_suffix(')');
     if let Some(seconds) = inside("Duration::from_secs(") {
@@ -109,7 +112,7 @@ fn evaluate(expression: &str) -> Option<u64> {
     expression.split('*').map(|factor| factor.trim().replace('_', "").parse::<u64>().ok()).product()
 }
 
-/// A value as the page writes it: a number and perhaps a unit.
+/// Reads a value of the page: a number and an optional unit.
 fn written(value: &str) -> Option<u64> {
     let (number, unit) = value.split_once(' ').unwrap_or((value, ""));
     let unit = match unit {

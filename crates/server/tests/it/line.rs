@@ -1,4 +1,4 @@
-//! A line between a client and a gateway, which cuts connections and remembers what clients send.
+//! Proxy between a client and a gateway, which cuts connections and records the client's bytes.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,15 +15,15 @@ pub(crate) struct Line {
 
 #[derive(Default)]
 struct Carried {
-    /// How many connections are still to be cut.
+    /// Number of connections that are still to be cut.
     cuts: AtomicUsize,
-    /// What clients sent.
+    /// Bytes that clients sent.
     sent: Mutex<Vec<u8>>,
 }
 
 impl Line {
-    /// Starts a line to this server. Its first `cuts` connections end when the server begins to answer, and the client sees
-    /// nothing of the answer.
+    /// Starts a line to this server. Its first `cuts` connections end when the server begins to answer, and
+    /// the client sees nothing of the answer.
     pub(crate) async fn start(server: SocketAddr, cuts: usize) -> Line {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
@@ -37,7 +37,7 @@ impl Line {
         line
     }
 
-    /// Returns how many connections are still to be cut.
+    /// Returns the number of connections that are still to be cut.
     pub(crate) fn cuts(&self) -> usize {
         self.carried.cuts.load(Ordering::SeqCst)
     }

@@ -1,4 +1,4 @@
-//! The gateway from outside.
+//! Tests of the gateway from outside.
 
 mod audit;
 mod commands;

@@ -1,8 +1,8 @@
-//! The README, tried as it is printed: every command of every `sh` block is run, in order, in one folder, and every
-//! `text` block is compared with what the commands before it said.
+//! README as a test: every command of every `sh` block is run, in order, in one folder, and every `text`
+//! block is compared with the output before it.
 //!
-//! `demo` and `semel serve` stay up, on ports of their own; addresses are translated on the way. A command that cannot
-//! be run here has to be in `ELSEWHERE`, with the reason.
+//! `demo` and `semel serve` stay up on ports of their own, and addresses are translated. A command that
+//! cannot run here is in `ELSEWHERE`, with the reason.
 
 pub(crate) mod blocks;
 mod session;
@@ -13,7 +13,7 @@ use session::Session;
 use crate::commands::{run, text};
 use crate::snapshot::{self, root};
 
-/// Commands that are run elsewhere, and where.
+/// Commands that other tests run, with those tests.
 const ELSEWHERE: [(&str, &str); 2] = [
     ("cargo xtask test", "it is what runs this test, in CI as well"),
     ("cargo install --path crates/server", "`semel` is in the search path here: the program under test"),
@@ -61,13 +61,13 @@ fn the_readme_counts_right() {
     }
 }
 
-/// The recording in `docs/src/start/demo.md` is what the demo says today.
+/// Compares the recording in `docs/src/start/demo.md` with the demo's output.
 #[test]
 fn the_recording_of_the_demo_is_current() {
     let folder = tempfile::TempDir::new().expect("there is room");
     let demo = run(folder.path(), &["demo", "--once"]);
     assert_eq!(demo.status.code(), Some(0), "{demo:?}");
-    // Where a port was taken, the first lines say so, which is not part of the story.
+    // If a port was taken, the first lines say so, which is not part of the story.
     let said = text(&demo.stdout);
     let story = said.find("A payment service listens on").expect("it begins so");
     let file = root().join("docs/src/start/demo.md");

@@ -1,7 +1,7 @@
-//! The gateway's one form of a path against the routers of real frameworks: whatever reaches a route there, after the gateway has
-//! sent it on, was matched by the rule of that route here; and what the gateway refuses is never seen.
+//! The gateway's normal form of a path against the routers of real frameworks: every request that reaches a
+//! route behind the gateway was matched by that route's rule, and a refused request is never seen.
 //!
-//! Every route is protected, and nothing has a key: whoever reaches one has walked around its rule.
+//! Every route is protected and no request has a key: a request that reaches a route has evaded its rule.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::gateway::lab::Site;
 use crate::third_party::{Program, node, python};
 
-/// The protected routes: a name and a path.
+/// Protected routes: name and path.
 const ROUTES: [(&str, &str); 4] = [
     ("payments", "/payments/{id}"),
     ("capture", "/orders/{id}/capture"),
@@ -30,7 +30,7 @@ const ROUTES: [(&str, &str); 4] = [
 const SLASHES: [&str; 14] =
     ["/", "/", "/", "//", "/./", "/x/../", "%2F", "%2f", "\\", "%5C", "/;/", "%252F", "/..%2F", "%c0%af"];
 
-/// What is put behind a letter.
+/// Texts that are inserted after a letter.
 const INSERTED: [&str; 20] = [
     ";x",
     "%3Bx",
@@ -54,7 +54,7 @@ const INSERTED: [&str; 20] = [
     "%e2%84%aa",
 ];
 
-/// What is put at the end.
+/// Texts that are appended.
 const ENDS: [&str; 14] = ["", "", "", "", "/", "//", "/.", "%2F", ";", "?a", ".json", "%20", "%00", "/%2e"];
 
 fn cases() -> usize {
@@ -66,7 +66,7 @@ fn routes() -> String {
     serde_json::to_string(&ROUTES).expect("it is JSON")
 }
 
-/// The same choices in every run (SplitMix64).
+/// Deterministic random choices (SplitMix64).
 struct Choices(u64);
 
 impl Choices {
@@ -83,7 +83,7 @@ impl Choices {
     }
 }
 
-/// A path in any spelling: of a route, with the letters and slashes of many disguises.
+/// Returns a path in a random spelling of a route, with many disguises of letters and slashes.
 fn spelled(choices: &mut Choices) -> (String, String) {
     let (_, route) = choices.of(&ROUTES);
     let plain = route.replace("{id}", choices.of(&["7", "aB", "x-1"])).replace("{tag}", "t");
@@ -107,7 +107,7 @@ fn spelled(choices: &mut Choices) -> (String, String) {
     (plain, spelled)
 }
 
-/// The status of the answer, and the route that was reached.
+/// Returns the status of the answer, and the reached route.
 async fn ask(address: SocketAddr, target: &str, case: &str) -> (u16, Option<String>) {
     let mut stream = TcpStream::connect(address).await.expect("it listens");
     let head = format!(
@@ -137,7 +137,7 @@ async fn seen(address: SocketAddr) -> HashSet<String> {
     serde_json::from_str(list).expect("it is a list of cases")
 }
 
-/// Settings under which Express gets what it takes for a route: the test must notice.
+/// Settings under which Express gets a disguised route: the test must notice.
 #[tokio::test]
 async fn a_wrong_word_about_express_is_noticed() {
     let express = Program::start(node("express_service.mjs").arg("express").arg(routes()));

@@ -1,22 +1,22 @@
-//! Text that somebody has looked at, kept in a file, and compared from then on.
+//! Reviewed texts in files, compared with the current output.
 //!
-//! `SEMEL_SNAPSHOTS=rewrite cargo nextest run -p semel-server` writes the files anew. Read the difference as a stranger
-//! would before you commit it.
+//! `SEMEL_SNAPSHOTS=rewrite cargo nextest run -p semel-server` writes the files anew. Review the difference
+//! before you commit it.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// The variable that makes a test write what it would compare.
+/// Variable that makes a test write its snapshot instead of comparing it.
 const REWRITE: &str = "SEMEL_SNAPSHOTS";
 
-/// The workspace's root folder.
+/// Returns the workspace's root folder.
 pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Whether files are to be written anew.
+/// Returns true if files are to be written anew.
 pub(crate) fn rewrites() -> bool {
     match std::env::var(REWRITE).as_deref() {
         Ok("rewrite") => true,
@@ -25,7 +25,7 @@ pub(crate) fn rewrites() -> bool {
     }
 }
 
-/// Says where this text is not the file's, masks aside; `None` if it is.
+/// Returns the difference of this text from the file, with masks; `None` if there is none.
 pub(crate) fn difference(file: &Path, actual: &str) -> Option<String> {
     let shown = file.strip_prefix(root()).unwrap_or(file).display();
     if rewrites() {
@@ -49,7 +49,7 @@ pub(crate) fn difference(file: &Path, actual: &str) -> Option<String> {
     })
 }
 
-/// What differs from run to run, and from machine to machine, and what stands for it.
+/// Patterns of values that differ between runs and machines, with their replacements.
 static MASKS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     [
         (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "<ID>"),
@@ -66,7 +66,7 @@ static MASKS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     .collect()
 });
 
-/// The text without what differs from run to run.
+/// Returns the text with masks for values that differ between runs.
 pub(crate) fn masked(text: &str) -> String {
     MASKS.iter().fold(text.to_owned(), |text, (pattern, mask)| pattern.replace_all(&text, *mask).into_owned())
 }

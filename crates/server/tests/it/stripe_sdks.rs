@@ -1,5 +1,5 @@
-//! Stripe's own SDKs against a gateway with Stripe's profile: they raise what they raise for Stripe's API, and a charge is made
-//! once whatever becomes of a connection.
+//! Stripe's own SDKs against a gateway with Stripe's profile: they raise the same errors as for Stripe's API,
+//! and a charge is made once whatever happens to a connection.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -23,7 +23,7 @@ use crate::third_party::{node, python};
 const SETTINGS: &str = "[[operation]]\nname = \"charges.create\"\nmatch = \"POST /v1/charges\"\nprofile = \"stripe\"\n\
                         key = \"optional\"\nwait = \"0s\"\n";
 
-/// An SDK, and the names of the errors that it raises.
+/// SDK, and the names of its errors.
 struct Sdk {
     program: fn() -> Command,
     idempotency_error: &'static str,
@@ -45,11 +45,11 @@ const PYTHON: Sdk = Sdk {
     invalid_request: "InvalidRequestError",
 };
 
-/// A call of the SDK: an amount, a description, a key, and how often the SDK may retry by itself.
+/// Call of the SDK: amount, description, key, and the SDK's own number of retries.
 struct Charge<'a>(u32, &'a str, Option<&'a str>, u32);
 
 impl Sdk {
-    /// Runs a call in a process of its own, and returns what the SDK returned or raised.
+    /// Runs a call in its own process, and returns the SDK's result or error.
     async fn charge(
         &self,
         address: SocketAddr,
@@ -67,7 +67,7 @@ impl Sdk {
     }
 }
 
-/// An upstream with Stripe's address for charges.
+/// Upstream with Stripe's path for charges.
 struct Charges {
     made: AtomicUsize,
     begun: Semaphore,
@@ -106,7 +106,7 @@ async fn lab() -> (Site, Arc<Charges>, Gateway) {
     (site, charges, gateway)
 }
 
-/// Waits until a counter of the gateway says this.
+/// Waits until a counter of the gateway has this value.
 async fn counted(gateway: &Gateway, counter: &str, value: u64) {
     for _ in 0..1000 {
         if gateway.counted(counter).await == Some(value) {
@@ -133,7 +133,7 @@ async fn first_calls_retries_and_mismatches(sdk: &Sdk) {
     let bad = sdk.charge(gateway.address, Charge(100, "one", Some("two words"), 3)).await;
     assert_eq!(bad, raised(sdk.invalid_request, "invalid_request_error", "invalid_idempotency_key", 400));
     assert_eq!(charges.made(), 1);
-    // The SDK draws the key and retries by itself.
+    // The SDK makes the key and retries by itself.
     let line = Line::start(gateway.address, 1).await;
     let cut = sdk.charge(line.address, Charge(300, "cut", None, 2)).await;
     assert_eq!(cut, json!({ "id": "ch_2", "status": 200, "replayed": "true" }));

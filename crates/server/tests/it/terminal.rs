@@ -1,4 +1,4 @@
-//! What people see on a terminal: colours where it has them, lines that fit, and a demo that can be read and stopped.
+//! Output on a terminal: colours if it has them, lines that fit, and a demo that pauses and can be stopped.
 
 use std::fs::File;
 use std::io::Read;
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use crate::commands::run;
 use crate::gateway::lab::semel;
 
-/// A program whose standard output is a terminal.
+/// Program whose standard output is a terminal.
 struct OnTerminal {
     process: Child,
     screen: File,
@@ -21,7 +21,7 @@ struct OnTerminal {
 }
 
 impl OnTerminal {
-    /// Starts the command on a terminal with so many columns.
+    /// Starts the command on a terminal with this many columns.
     fn start(command: &mut Command, columns: u16) -> OnTerminal {
         let screen = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("the system has terminals");
         grantpt(&screen).expect("it is ours");
@@ -33,7 +33,7 @@ impl OnTerminal {
         tcsetwinsize(&terminal, size).expect("it has a size");
         let process =
             command.stdin(Stdio::null()).stdout(Stdio::from(terminal)).stderr(Stdio::null()).spawn();
-        // The command keeps its end of the terminal until it is told otherwise.
+        // The command keeps its end of the terminal until this replaces it.
         command.stdout(Stdio::null());
         OnTerminal {
             process: process.expect("the program runs"),
@@ -42,14 +42,14 @@ impl OnTerminal {
         }
     }
 
-    /// Reads until this is on the screen.
+    /// Reads until this text is on the screen.
     fn wait_for(&mut self, words: &str) {
         while !self.seen.contains(words) {
             assert!(self.read(), "it ended before it said {words:?}: {}", self.seen);
         }
     }
 
-    /// Reads a part of what is shown; `false` at the end, where the terminal has no other side.
+    /// Reads part of the output; returns `false` at the end, when the terminal's other side is closed.
     fn read(&mut self) -> bool {
         let mut part = [0; 4096];
         let read = self.screen.read(&mut part).unwrap_or(0);
@@ -57,7 +57,7 @@ impl OnTerminal {
         read > 0
     }
 
-    /// The whole screen, and the exit code.
+    /// Returns the whole screen, and the exit code.
     fn end(mut self) -> (String, Option<i32>) {
         while self.read() {}
         (self.seen, self.process.wait().expect("it ends").code())

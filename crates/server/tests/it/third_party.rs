@@ -1,11 +1,11 @@
-//! Services and clients of others, in processes of their own. `cargo xtask third-party` installs them.
+//! Third-party services and clients, in their own processes. `cargo xtask third-party` installs them.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-/// Names the folder; `cargo xtask test` sets it.
+/// Variable with the folder; `cargo xtask test` sets it.
 const VARIABLE: &str = "SEMEL_TEST_THIRD_PARTY";
 
 /// Returns the folder with the packages and the programs of `tests/third_party`.
@@ -29,7 +29,7 @@ pub(crate) fn python(program: &str) -> Command {
     python
 }
 
-/// A service that runs until this is dropped.
+/// Service that runs until this is dropped.
 pub(crate) struct Program {
     process: Child,
     pub(crate) address: SocketAddr,

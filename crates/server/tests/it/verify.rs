@@ -1,4 +1,4 @@
-//! `semel verify`: it finds nothing wrong with Semel, and the one thing that is wrong with each broken shop.
+//! `semel verify`: it finds no fault in Semel, and the one fault of each broken shop.
 
 mod shop;
 
@@ -76,7 +76,7 @@ async fn a_shop_is_tried_over_tls_once_it_is_trusted() {
     );
 }
 
-/// The arguments with which every rule can be tried.
+/// Returns the arguments with which every rule can be tested.
 fn everything(counter: SocketAddr) -> Vec<String> {
     let count = format!("http://{counter}/count");
     ["--other-header", "X-User: bob", "--count-url", &count].map(str::to_owned).to_vec()
@@ -86,7 +86,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("it prints text")
 }
 
-/// The report, and the rules of this level that came to this outcome.
+/// Returns the report of a run.
 fn report(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
@@ -109,7 +109,7 @@ async fn broken_musts(flaw: Flaw) -> Vec<String> {
     broken
 }
 
-/// A gateway in front of a shop that knows nothing of keys.
+/// Starts a gateway in front of a shop that ignores keys.
 fn protect(site: &Site, shop: &Shop, arguments: &[&str]) -> crate::gateway::lab::Gateway {
     let identity = "[identity]\nsource = \"trusted-headers\"\ntrusted_proxies = [\"127.0.0.1\"]\n\
                     tenant_header = \"X-Tenant\"\ncaller_header = \"X-User\"\n";
@@ -133,7 +133,7 @@ async fn semel_keeps_every_rule() {
     assert_eq!(rules(&report, "must", "pass").len() + rules(&report, "should", "pass").len(), 20);
 }
 
-/// Tries a gateway with these settings, which break nothing.
+/// Tests a gateway with these settings, which violate no rule.
 async fn passes_with(settings: &[&str], extra: &[&str]) {
     let (site, shop) = (Site::new(), Shop::open(Flaw::IgnoresKeys).await);
     let gateway = protect(&site, &shop, settings);
@@ -331,7 +331,7 @@ async fn what_cannot_be_tried_at_all_exits_with_2() {
     );
 }
 
-/// Answers every connection with these bytes, whatever was asked.
+/// Answers every connection with these bytes.
 async fn answering(bytes: Vec<u8>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = listener.local_addr().expect("it is bound");

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_ok_says_what_to_do() {
+    fn failed_and_doubtful_checks_have_advice() {
         let checks = [
             Check::ok("store", "fine"),
             Check::warn("disk", "nearly\u{1b}[2J full", "make room"),

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_excluded_differs_without_counting() {
+    fn excluded_members_make_no_other_command() {
         let exclude =
             [JsonPointer::parse("/meta").expect("a pointer"), JsonPointer::parse("/no").expect("a pointer")];
         let [one, other] = [r#"{"a":1,"meta":{"at":1}}"#, r#"{"a":1,"meta":{"at":2}}"#]
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_is_bounded() {
+    fn shown_differences_are_bounded() {
         let list = |value: &str| format!("[{}]", vec![value; 10_000].join(","));
         let many = compare(request(&list("0")), request(&list("1")));
         assert_eq!((many.differences.len(), many.more), (MAX_DIFFERENCES, 10_000 - MAX_DIFFERENCES));
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_hides_in_what_is_told() {
+    fn shown_differences_have_no_hidden_characters() {
         let text = compare(request("{\"a\":\"x\"}"), request("{\"a\":\"x\u{200b}\\u001b[2J\"}")).to_text();
         assert!(text.contains(r#""x" became "x\u{200b}\u001b[2J""#), "{text}");
         let composed = compare(request("\"é\""), request("\"e\u{301}\"")).to_text();

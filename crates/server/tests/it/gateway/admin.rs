@@ -1,4 +1,4 @@
-//! The admin listener as operators use it: who may do what, what is noted about it, and what no page from elsewhere can do.
+//! Admin listener: roles and their actions, the notes about them, and the protection against foreign pages.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -24,10 +24,10 @@ role = "operator"
 env = "OPERATOR_TOKEN"
 "#;
 
-/// What nobody but an operator sees.
+/// Text that only an operator may see.
 const CANARY: &str = "canary-body-5f3a9c1e7b2d4860";
 
-/// A gateway with tokens, and something of everything in its store.
+/// Gateway with tokens, and with records and messages of every kind in its store.
 struct Office {
     site: Site,
     _upstream: std::sync::Arc<Upstream>,
@@ -60,7 +60,7 @@ impl Office {
         self.ask("POST", path, OPERATOR.1).body(body.to_string()).to(self.gateway.admin).await
     }
 
-    /// Has a command run, and says its operation id.
+    /// Runs a command, and returns its operation id.
     async fn command(&self, key: &str, what: &str) -> String {
         let request = pay(&format!(r#"{{"card":"{CANARY}"}}"#));
         let reply = self.gateway.send(request.set("idempotency-key", key).doing(what)).await;
@@ -71,17 +71,17 @@ impl Office {
         self.command("a-settled-command", "").await
     }
 
-    /// One whose outcome nobody knows.
+    /// Makes a command with an unknown outcome.
     async fn unknown(&self) -> String {
         self.command("an-unknown-command", "status-200 outcome-unknown").await
     }
 
-    /// One that provably did not run.
+    /// Makes a command that provably did not run.
     async fn released(&self) -> String {
         self.command("a-released-command", "status-503 outcome-not-executed").await
     }
 
-    /// A message that is given up, and says [`CANARY`].
+    /// Makes a dead message that contains [`CANARY`].
     fn dead_message(&self, operation_id: &str, position: u32, kind: &str) -> String {
         let event_id = format!("{operation_id}:{kind}");
         let (id, payload) = match self.site.is_postgres() {
@@ -95,13 +95,13 @@ impl Office {
         event_id
     }
 
-    /// Who did what and why, the newest first, as the store has it.
+    /// Returns the notes in the store, the newest first: operator, action and reason.
     fn noted(&self) -> Vec<String> {
         self.site
             .column("SELECT who || '|' || action || '|' || why FROM semel_audit ORDER BY at DESC, id DESC")
     }
 
-    /// The actions in the log, once there are so many: who, what, result.
+    /// Returns the actions in the log, once there are this many: operator, action and result.
     async fn actions(&self, count: usize) -> Vec<(String, String, String)> {
         for _ in 0..400 {
             let actions = self.logged();
@@ -122,14 +122,14 @@ impl Office {
     }
 }
 
-/// What an endpoint is asked about, with which body, and what an operator gets.
+/// Request to an endpoint, with the status that an operator gets.
 struct Case {
     id: String,
     body: Value,
     operator_gets: u16,
 }
 
-/// A case for each endpoint. A new endpoint needs one here.
+/// Returns a case for each endpoint. A new endpoint needs one here.
 async fn cases(office: &Office) -> HashMap<&'static str, Case> {
     let (settled, released, unknown) =
         (office.settled().await, office.released().await, office.unknown().await);
@@ -155,7 +155,7 @@ async fn cases(office: &Office) -> HashMap<&'static str, Case> {
         ("/admin/v1/records/{operationId}/resolve", case(&unknown, &verdict, 200)),
         ("/admin/v1/records/{operationId}/release", case(&released, &reason, 200)),
         ("/admin/v1/records/{operationId}/purge", case(&settled, &reason, 200)),
-        // There is nobody to ask in this configuration.
+        // This configuration names no provider.
         ("/admin/v1/records/{operationId}/reconcile", case(&unknown, &reason, 409)),
         ("/admin/v1/outbox", nothing()),
         ("/admin/v1/outbox/{eventId}", case(&retried, &Value::Null, 200)),
@@ -185,7 +185,7 @@ fn is_secured(reply: &Reply, what: &str) {
     assert_eq!(cors, None, "{what}");
 }
 
-/// Status and code of a problem at the admin listener.
+/// Returns the status and the code of a problem at the admin listener.
 fn refusal(reply: &Reply) -> (u16, String) {
     assert_eq!(reply.header("content-type"), Some("application/problem+json"), "{reply:?}");
     let document = reply.json();
@@ -236,7 +236,7 @@ async fn every_endpoint_is_for_those_who_may_and_nobody_else() {
     }
     assert!(cases.is_empty(), "these are no endpoints any more: {:?}", cases.keys());
     assert_eq!(office.noted(), [""; 0], "nobody who may not has changed anything");
-    // The last look at a record comes before what is done to it, as the table has it; reconciling before the verdict.
+    // Views of a record come before actions on it, like in the table; reconciling comes before the verdict.
     kept.sort_by_key(|(endpoint, _)| (endpoint.action.is_some(), endpoint.action != Some("reconcile")));
     let mut changed = 0;
     for (endpoint, case) in &kept {

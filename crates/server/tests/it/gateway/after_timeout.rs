@@ -1,4 +1,4 @@
-//! A slow upstream: its answer after the timeout is read for a while, and settles the record that is unknown by then.
+//! Slow upstream: its answer is still read for some time after the timeout, and settles the unknown record.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::reconciling::json_of;
 
 const PATIENT: [&str; 6] = ["--timeout", "300ms", "--late-answer", "1h", "--wait", "0s"];
 
-/// Sends until the answer is no longer "unknown". Bounded, since what never comes fails.
+/// Sends until the answer is no longer "unknown". Fails after a bounded time.
 async fn settled(gateway: &Gateway, request: impl Fn() -> Send) -> Reply {
     for _ in 0..400 {
         let reply = gateway.send(request()).await;
@@ -111,7 +111,7 @@ async fn a_request_that_was_not_sent_whole_ends_with_its_timeout() {
     assert_eq!(reply.problem(), problem(504, "IDEMPOTENCY_OUTCOME_UNKNOWN"));
     let mut stream = upstream.await.expect("it does not panic");
     let mut read = Vec::new();
-    // The gateway has closed the connection: what the system still had comes, and then the end.
+    // The gateway has closed the connection: buffered bytes come, and then the end.
     let ended = tokio::time::timeout(Duration::from_secs(60), stream.read_to_end(&mut read)).await;
     let _ = ended.expect("the connection is closed at once");
     assert!(read.len() < 48 << 20, "{}", read.len());

@@ -1,4 +1,4 @@
-//! Whether a caller may is asked before anything is run or replayed.
+//! Authorization is asked for before a command runs or is replayed.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -15,13 +15,13 @@ use tokio::sync::Semaphore;
 use super::issuer::{Signer, by, set, settings};
 use super::lab::{Reply, Send, Site, Upstream, pay, problem};
 
-/// A service that says who may.
+/// Service that authorizes callers.
 pub(super) struct Judge {
     pub(super) address: SocketAddr,
     says: Mutex<u16>,
-    /// What it was asked, and with which credentials.
+    /// Questions that it got, with their credentials.
     asked: Mutex<Vec<(Value, Option<String>)>>,
-    /// Closed: it does not answer.
+    /// Closed while it does not answer.
     gate: Semaphore,
 }
 

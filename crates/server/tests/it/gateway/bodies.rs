@@ -1,4 +1,4 @@
-//! A body on a method that has none: refused over HTTP/1 and HTTP/2, unless a `[[pass]]` allows it.
+//! Body on a method without one: refused over HTTP/1 and HTTP/2, unless a `[[pass]]` allows it.
 
 use bytes::Bytes;
 use http::{HeaderMap, Request};
@@ -65,7 +65,7 @@ async fn an_empty_body_is_none() {
     assert!(!text.contains("content-length") && !text.contains("transfer-encoding"), "{text}");
 }
 
-/// Sends a request with these frames over HTTP/2; its status.
+/// Sends a request with these frames over HTTP/2, and returns its status.
 async fn over_http2(
     gateway: std::net::SocketAddr,
     request: Request<()>,

@@ -1,10 +1,11 @@
-//! Looks for what must not be there, wherever anything is kept.
+//! Search for canaries in everything that is stored.
 
 use rusqlite::types::ValueRef;
 
 use super::lab::Site;
 
-/// Everything that is stored: every row of every table, and, where that is a file, its bytes and those of its log.
+/// Returns everything that is stored: every row of every table, and for a file its bytes and those of its
+/// log.
 pub(crate) fn dump(site: &Site) -> Vec<u8> {
     if site.is_postgres() {
         let tables = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'";
@@ -16,7 +17,7 @@ pub(crate) fn dump(site: &Site) -> Vec<u8> {
     [beside(""), beside("-wal"), beside("-shm"), rows(site)].concat()
 }
 
-/// Every row of every table of a file: long values are not in one piece in its bytes.
+/// Returns every row of every table of a file: long values are not contiguous in its bytes.
 pub(crate) fn rows(site: &Site) -> Vec<u8> {
     let file = rusqlite::Connection::open(site.database()).expect("the file opens");
     let mut all = Vec::new();
@@ -37,7 +38,7 @@ pub(crate) fn rows(site: &Site) -> Vec<u8> {
     all
 }
 
-/// Whether this text is among these bytes: as it is, or as hexadecimal digits, which is how PostgreSQL shows bytes.
+/// Returns true if these bytes contain this text: as it is, or in hexadecimal, like PostgreSQL shows bytes.
 pub(crate) fn shows(bytes: &[u8], text: &str) -> bool {
     let hex: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
     [text, &hex].iter().any(|text| bytes.windows(text.len()).any(|window| window == text.as_bytes()))

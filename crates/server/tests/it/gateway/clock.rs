@@ -1,4 +1,5 @@
-//! A clock that is set forward past the time to live while gateways run: no command runs again, on none of them.
+//! A clock that is set forward past the time to live while gateways run: no command runs again on any of
+//! them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use super::lab::{Gateway, Site, Upstream, pay};
 
 const THREE_HOURS: i64 = 3 * 3_600_000;
 
-/// A gateway, and the folder through which its clock is set.
+/// Gateway, and the folder through which its clock is set.
 struct Node {
     gateway: Gateway,
     faults: TempDir,

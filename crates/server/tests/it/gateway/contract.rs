@@ -1,4 +1,4 @@
-//! What a client of the gateway gets, row by row.
+//! Answers to a client of the gateway, row by row of the contract.
 
 use std::sync::atomic::Ordering;
 
@@ -233,7 +233,7 @@ async fn a_store_that_is_gone_fails_closed_and_comes_back_by_itself() {
     assert_eq!(gateway.admin("/readyz").await.status, 200);
     let blocked = site.block_store();
     let fresh = |number: usize| pay("{}").set("idempotency-key", format!("fresh-key-{number:08}"));
-    // Claims that wait for the file; after a few that failed, nobody waits any more.
+    // Claims wait for the file; after a few failures, further ones fail at once.
     let waiting: Vec<_> = (0..8).map(|number| tokio::spawn(fresh(number).to(gateway.address))).collect();
     for reply in waiting {
         let reply = reply.await.expect("it is answered");

@@ -17,9 +17,9 @@ use tokio::net::TcpListener;
 
 use super::lab::{Reply, Send, Site, pay, problem};
 
-/// The folder with the browser, which `cargo xtask browser` installs.
+/// Variable with the folder of the browser, which `cargo xtask browser` installs.
 const BROWSER: &str = "SEMEL_TEST_BROWSER";
-/// The time that a script may take.
+/// Timeout of a script.
 const LIMIT: Duration = Duration::from_secs(90);
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -33,7 +33,7 @@ async fn serve(app: Router) -> SocketAddr {
     address
 }
 
-/// An upstream that has CORS of its own, for every origin.
+/// Starts an upstream with its own CORS fields for every origin.
 async fn upstream() -> SocketAddr {
     async fn preflight(headers: HeaderMap) -> Response {
         let asked = headers.get(ACCESS_CONTROL_REQUEST_HEADERS).cloned();
@@ -183,7 +183,7 @@ async fn a_page_in_a_browser_reads_our_answers_and_a_foreign_page_does_not() {
     let origin = format!("http://{page}");
     let gateway = site.start_with(upstream, &format!("[cors]\norigins = [\"{origin}\"]\n"), &[]);
     let address = format!("http://{}", gateway.address);
-    // Another host is another origin, although it is the same machine.
+    // Another host name is another origin, even on the same machine.
     let foreign = format!("http://localhost:{}", page.port());
     let script = tokio::task::spawn_blocking(move || run("cors.mjs", &[&origin, &address, &foreign]));
     script.await.expect("the page behaves");

@@ -1,4 +1,4 @@
-//! Processes killed with SIGKILL at each step, and effects counted where they happen.
+//! Processes that are killed with SIGKILL at each step. Effects are counted at the upstream.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
@@ -24,7 +24,7 @@ fn send_and_forget(address: SocketAddr, what: &'static str) -> tokio::task::Join
     })
 }
 
-/// The answer to retries, once the lease of a dead executor has ended.
+/// Returns the answer to retries once the lease of a dead executor has expired.
 async fn settled(gateway: &Gateway) -> (u16, String) {
     loop {
         let reply = gateway.send(pay("{}")).await;
@@ -69,7 +69,7 @@ async fn killed_while_the_upstream_works_the_outcome_is_unknown() {
         }
         cut_off.await.expect("the client notices");
         let second = site.start(upstream.address, &SHORT_LEASE);
-        // Killed right after the effect, it may just have stored the answer.
+        // Killed right after the effect, the gateway may just have stored the answer.
         let answer = settled(&second).await;
         let unknown = problem(409, "IDEMPOTENCY_OUTCOME_UNKNOWN");
         assert!(answer == unknown || (effect_first && answer.0 == 201), "{answer:?}");
@@ -111,7 +111,7 @@ async fn killed_at_any_moment_there_is_at_most_one_effect() {
     println!("12 kills, {told} of them after the client had its answer, at most one effect each");
 }
 
-/// Tells this test binary to be the upstream.
+/// Variable that makes this test binary the upstream.
 const CHILD: &str = "SEMEL_TEST_UPSTREAM";
 
 #[tokio::test]
@@ -183,7 +183,7 @@ async fn an_upstream_killed_in_the_middle_leaves_an_unknown() {
             assert_eq!(again.problem(), problem(409, "IDEMPOTENCY_OUTCOME_UNKNOWN"));
         }
         assert_eq!((count(folder, "begun"), count(folder, "effects")), (1, effects), "{moment}");
-        // While it is away, a new command has provably not run.
+        // While the upstream is away, a new command has provably not run.
         let other = pay("{}").set("idempotency-key", "while-it-is-away-0001");
         assert_eq!(gateway.send(other).await.problem(), problem(502, "UPSTREAM_UNREACHABLE"));
     }

@@ -1,4 +1,4 @@
-//! Messages that break off, in both directions and both versions of HTTP: none is taken for a whole one.
+//! Messages that break off, in both directions and both versions of HTTP: none is taken for a complete one.
 
 use semel_testkit::http2::{CODES, NO_ERROR, Peer, REFUSED_STREAM, data, go_away, headers, reset};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -7,11 +7,11 @@ use tokio::net::{TcpListener, TcpStream};
 use super::cut_off_lab::{CREATED, FrameUpstream, Step};
 use super::lab::{Gateway, Site, lab, pay, problem};
 
-/// A body, and a part of it that is JSON as well.
+/// A body, and a prefix of it that is valid JSON, too.
 const WHOLE: &str = "[1][2]";
 const PART: &str = "[1]";
 
-/// The head of a request; a command, if it has a key.
+/// Returns the head of a request, which is a command if it has a key.
 fn head(method: &str, key: Option<&str>, length: Option<usize>) -> Vec<u8> {
     let length = length.map(|length| length.to_string());
     let mut fields = vec![
@@ -26,19 +26,19 @@ fn head(method: &str, key: Option<&str>, length: Option<usize>) -> Vec<u8> {
     headers(1, &fields, false)
 }
 
-/// What was sent of a body before it breaks off: nothing, a part, or all of it without its end.
+/// Returns the sent frames of a body that breaks off: none, a part, or all without the end.
 fn beginnings(stream: u32) -> [Vec<u8>; 3] {
     [Vec::new(), data(stream, PART.as_bytes(), false), data(stream, WHOLE.as_bytes(), false)]
 }
 
-/// A gateway before an upstream that speaks HTTP/2.
+/// Starts a gateway before an upstream that speaks HTTP/2.
 async fn over_frames(site: &Site) -> (FrameUpstream, Gateway) {
     let upstream = FrameUpstream::start().await;
     let gateway = site.start(upstream.address, &["--upstream-protocol", "h2c"]);
     (upstream, gateway)
 }
 
-/// The head of an answer with this length, if one is announced.
+/// Returns the head of an answer, with this length if one is announced.
 fn created(stream: u32, length: Option<usize>) -> Vec<u8> {
     let length = length.map(|length| length.to_string());
     let mut fields = vec![CREATED];
@@ -202,7 +202,7 @@ async fn a_cut_request_that_is_passed_on_is_reset_at_the_upstream() {
     }
 }
 
-/// What an upstream over HTTP/1 gets on the next connection, to its end. `cut` runs once the head is there.
+/// Returns everything that an HTTP/1 upstream gets on the next connection. `cut` runs after the head.
 async fn received(listener: &TcpListener, cut: impl Future<Output = ()>) -> String {
     let (mut stream, _) = listener.accept().await.expect("it is called");
     let mut bytes = Vec::new();
@@ -290,7 +290,7 @@ async fn a_request_over_http1_that_breaks_off_is_not_carried_out() {
     }
 }
 
-/// An upstream over HTTP/1 that answers every request with these bytes, and ends the connection.
+/// Starts an HTTP/1 upstream that answers every request with these bytes, and ends the connection.
 async fn saying(answer: &'static str) -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = listener.local_addr().expect("it is bound");

@@ -1,4 +1,4 @@
-//! An upstream that speaks HTTP/2 frame by frame, and breaks off where a test wants it to.
+//! Upstream that speaks HTTP/2 frame by frame, and breaks off at the test's command.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -8,26 +8,26 @@ use semel_testkit::http2::{Peer, headers};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-/// The head of an answer.
+/// Head of an answer.
 pub(crate) const CREATED: (&str, &str) = (":status", "201");
 
-/// Frames of an answer on a stream, and whether the connection ends after them.
+/// Frames of an answer on a stream, with true if the connection ends after them.
 pub(crate) type Answer = Box<dyn FnOnce(u32) -> (Vec<u8>, bool) + std::marker::Send>;
 
-/// A step of a request at the upstream.
+/// Event of a request at the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Its head is there.
+    /// Its head arrived.
     Begun,
-    /// With END_STREAM: it was whole.
+    /// It ended with END_STREAM.
     Whole,
-    /// With a reset of this code.
+    /// It ended with a reset of this code.
     Reset(u32),
-    /// With its connection.
+    /// It ended with its connection.
     Lost,
 }
 
-/// The upstream. It answers each whole request with the next of its answers.
+/// HTTP/2 upstream. It answers each complete request with the next of its answers.
 pub(crate) struct FrameUpstream {
     pub(crate) address: SocketAddr,
     answers: Arc<Mutex<VecDeque<Answer>>>,
@@ -54,7 +54,8 @@ impl FrameUpstream {
         FrameUpstream { address, answers, steps }
     }
 
-    /// Answers the next request with these frames on its stream; with `closes`, the connection ends after them.
+    /// Answers the next request with these frames on its stream; with `closes`, the connection ends after
+    /// them.
     pub(crate) fn answer(
         &self,
         frames: impl FnOnce(u32) -> Vec<u8> + std::marker::Send + 'static,
@@ -64,12 +65,12 @@ impl FrameUpstream {
         self.answers.lock().expect("nobody panics with it").push_back(answer);
     }
 
-    /// The next step that has not been asked for yet.
+    /// Returns the next event.
     pub(crate) async fn step(&mut self) -> Step {
         self.steps.recv().await.expect("it runs as long as the test")
     }
 
-    /// How many requests have begun since steps were last asked for.
+    /// Returns the number of requests that have begun since the last event was read.
     pub(crate) fn count(&mut self) -> usize {
         std::iter::from_fn(|| self.steps.try_recv().ok()).filter(|step| *step == Step::Begun).count()
     }

@@ -1,4 +1,4 @@
-//! Encryption at rest, as it is run: what is stored shows nothing without its key, and a key can be replaced under load.
+//! Encryption at rest: stored data reveal nothing without their key, and a key can be replaced under load.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Output;
@@ -10,10 +10,10 @@ use super::lab::{Gateway, Send, Site, Upstream, pay, problem};
 
 const CANARY: &str = "canary-5f3a9c1e7b2d4860";
 
-/// As many commands as a gateway carries out at a time.
+/// Number of commands that a gateway runs at a time.
 const PLACES: usize = 16;
 
-/// The configuration with these keys, the first of them the current one.
+/// Returns the configuration with these keys, the first of them the current one.
 pub(super) fn keys(site: &Site, ids: &[&str]) -> String {
     let mut text = format!("[encryption]\ncurrent = \"{}\"\n", ids[0]);
     for id in ids {
@@ -45,7 +45,7 @@ fn run(site: &Site, arguments: &[&str]) -> Output {
 
 const LATER: &str = "[[operation]]\nname = \"reports.create\"\nmatch = \"POST /reports\"\nmode = \"async\"\nstore_credentials = true\n";
 
-/// A command whose response is stored, and one whose request is: both full of what nobody is to see.
+/// Runs a command with a stored response and one with a stored request, both with canaries.
 async fn leave_canaries(gateway: &Gateway, upstream: &Upstream) -> String {
     let secret = |request: Send| {
         request.with("x-secret", format!("{CANARY}-header")).with("authorization", format!("Bearer {CANARY}"))
@@ -171,12 +171,12 @@ async fn without_its_key_a_waiting_command_is_left_alone_until_the_key_is_back()
     assert_eq!(upstream.seen(), PLACES + 1);
 }
 
-/// The same, and plaintext is refused.
+/// Returns the configuration with these keys that also refuses plain text.
 fn strict(site: &Site, ids: &[&str]) -> String {
     keys(site, ids).replacen("\n[[", "\nplaintext = \"refuse\"\n[[", 1)
 }
 
-/// What a column of bytes holds, as an expression for the same sort of store.
+/// Returns the SQL expression for the content of a column of bytes.
 fn bytes_of(site: &Site, column: &str, table: &str) -> String {
     let hex = if site.is_postgres() { format!("encode({column}, 'hex')") } else { format!("hex({column})") };
     let found = site.column(&format!("SELECT {hex} FROM {table}"));
@@ -276,10 +276,10 @@ async fn plaintext_put_in_the_place_of_an_encrypted_request_is_not_sent() {
     assert_eq!(upstream.seen(), PLACES + 1, "it was not started");
 }
 
-/// How many records there are before the key is replaced.
+/// Number of records before the key is replaced.
 const RECORDS: usize = 2000;
 
-/// Sends each of these requests, several at a time, and gives the answers in their order.
+/// Sends these requests, several at a time, and returns the answers in their order.
 async fn all(gateway: &Gateway, numbers: std::ops::Range<usize>) -> Vec<super::lab::Reply> {
     let address = gateway.address;
     let mut sending = Vec::new();
@@ -309,7 +309,7 @@ async fn a_key_is_replaced_under_load_and_nobody_notices() {
     assert!(first.iter().all(|reply| reply.status == 201));
     gateway.kill();
 
-    // A new gateway has nothing in memory: every replay is read from the store.
+    // A new gateway has an empty cache: every replay is read from the store.
     let mut gateway = site.start_with(upstream.address, &keys(&site, &["new", "old"]), &[]);
     let stop = Arc::new(AtomicBool::new(false));
     let (address, expected) = (gateway.address, Arc::new(first));

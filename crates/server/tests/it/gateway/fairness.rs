@@ -1,5 +1,5 @@
-//! For each bound, one client that uses it up, and another one that does not notice. The first connects from 127.0.0.2, the
-//! other from 127.0.0.1, unless a test says otherwise. docs/src/how-to/tune.md lists the bounds.
+//! One client uses up each bound, and another does not notice. The first connects from 127.0.0.2, the other
+//! from 127.0.0.1, unless a test says otherwise. docs/src/how-to/tune.md lists the bounds.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn page() -> Send {
     pay("").method("GET").without("idempotency-key")
 }
 
-/// A connection from 127.0.0.2.
+/// Opens a connection from 127.0.0.2.
 async fn from_elsewhere(address: SocketAddr) -> std::io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     socket.bind("127.0.0.2:0".parse().expect("it is an address"))?;
@@ -47,7 +47,7 @@ fn over_http2(request: Send) -> http::Request<Full<Bytes>> {
     request
 }
 
-/// Raises the number of files that this process may open.
+/// Raises the limit on open files of this process.
 fn many_files() {
     rlimit::increase_nofile_limit(u64::MAX).expect("the limit can be raised to what is allowed");
 }
@@ -66,7 +66,7 @@ async fn bodies_that_are_announced_and_not_sent_hold_up_nobody() {
         );
         client.write_all(head.as_bytes()).await.expect("it is sent");
         if number % 2 == 0 {
-            // It is being read.
+            // The gateway reads it.
             let mut interim = [0; 25];
             client.read_exact(&mut interim).await.expect("it is told to go on");
         }
@@ -95,7 +95,7 @@ async fn requests_that_wait_for_the_upstream_leave_places_to_others() {
         }
         connections.push(sender);
     }
-    // Each of them is with the upstream, or was refused.
+    // Each request is at the upstream, or was refused.
     let mut refused = 0;
     while upstream.seen() + refused < 24 * 64 {
         refused = waiting.iter().filter(|waiting| waiting.is_finished()).count();
@@ -150,7 +150,7 @@ async fn replays_that_nobody_reads_are_bounded_and_no_other_client_notices() {
     let (_site, _upstream, gateway) = lab(&["--max-request", "2MiB", "--max-stored-response", "2MiB"]).await;
     assert_eq!(gateway.send(pay(&large)).await.status, 201);
     let before = gateway.memory();
-    // Each stream gets a window of 64 KiB by default, and then nobody reads.
+    // Each stream gets a window of 64 KiB by default, and then the client stops reading.
     let mut unread = Vec::new();
     for _ in 0..12 {
         let sender = http2(from_elsewhere(gateway.address).await.expect("it listens")).await;

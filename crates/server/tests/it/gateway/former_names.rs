@@ -1,4 +1,4 @@
-//! Records from before their command had a rule: a rule that is added does not make their keys new.
+//! Records from before their command had a rule: an added rule does not make their keys new.
 
 use super::lab::{Site, Upstream, pay};
 

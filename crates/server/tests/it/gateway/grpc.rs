@@ -1,5 +1,5 @@
-//! gRPC through the gateway, with a service and a client of others: calls pass in all four kinds, and answers of ours are ones
-//! that a client understands.
+//! gRPC through the gateway, with a third-party service and client: all four kinds of calls pass, and clients
+//! understand the gateway's own answers.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::third_party::{Program, node};
 const PASS: &str =
     "upstream_protocol = \"h2c\"\n[[pass]]\nmatch = \"POST /shop.Orders/{call}\"\nallow = [\"grpc\"]\n";
 
-/// Makes one call, and returns what the client has seen.
+/// Makes one call, and returns the client's result.
 fn call(gateway: &Gateway, kind: &str, item: &str, key: Option<&str>) -> Value {
     let mut client = node("grpc_client.mjs");
     client.args([&gateway.address.to_string(), kind, item]).args(key);
@@ -96,7 +96,7 @@ async fn another_content_type_on_the_route_of_calls_is_a_command() {
 #[tokio::test]
 async fn a_service_that_cannot_be_reached_leaves_nothing_unknown() {
     let (site, service) = (Site::new(), Program::start(&mut node("grpc_service.mjs")));
-    // A service of HTTP/2 is spoken to in HTTP/1.1: it cannot read the request, and says so by its first bytes.
+    // An HTTP/2 service that gets HTTP/1.1 cannot read the request, and says so by its first bytes.
     let gateway = site.start(service.address, &[]);
     for round in 0..10 {
         let key = format!("grpc-key-0123456789-{round}");

@@ -1,4 +1,4 @@
-//! Who calls, and that nobody gets another's response.
+//! Identity of callers: no caller gets another's response.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ async fn an_anonymous_operation_passes_callers_without_credentials_on_and_withou
     assert!(site.states() == ["succeeded"], "unknown callers have no record");
 }
 
-/// A header of the proxy that names no caller is a credential all the same.
+/// A proxy header that names no caller is still a credential.
 #[tokio::test]
 async fn half_a_name_is_not_anonymous() {
     let (site, upstream) = (Site::new(), Upstream::start().await);

@@ -1,4 +1,4 @@
-//! Opaque tokens and sessions: a service names their callers, and everything else gets nothing.
+//! Opaque tokens and sessions: a service names their callers, and every other credential is refused.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -16,11 +16,11 @@ use tokio::sync::Semaphore;
 use super::authority::{Authority, Shown, shown};
 use super::lab::{Gateway, KEY, Send, Site, Upstream, pay, problem};
 
-/// A service that knows tokens and sessions.
+/// Service that knows tokens and sessions.
 struct Directory {
     address: SocketAddr,
     known: Mutex<HashMap<String, Value>>,
-    /// Every question: its method, its form or credential, and its own `Authorization`.
+    /// Questions that it got: method, form or credential, and `Authorization` of the gateway.
     asked: Mutex<Vec<String>>,
     status: Mutex<u16>,
     arrived: Semaphore,
@@ -76,7 +76,7 @@ fn settings(url: &str, more: &str) -> String {
     format!("[identity]\nsource = \"introspection\"\nintrospection_url = \"{url}\"\n{more}\n")
 }
 
-/// Answers as RFC 7662 says, or for `GET` as a page about oneself does.
+/// Answers like RFC 7662, or to `GET` like a page about the current user.
 async fn answer(State(directory): State<Arc<Directory>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
     let body = body.collect().await.expect("it arrives").to_bytes();
@@ -218,7 +218,7 @@ async fn answers_are_remembered_for_a_bounded_time() {
     becomes(&gateway, "short", 401).await;
 }
 
-/// Sends until what was remembered of a token is forgotten. Bounded, since what never comes fails.
+/// Sends until the cached answer for a token has expired. Fails after a bounded time.
 async fn becomes(gateway: &Gateway, token: &str, status: u16) {
     let mut last = 0;
     for _ in 0..500 {

@@ -1,4 +1,4 @@
-//! An issuer of tokens with real keys, and an address where its keys are.
+//! Issuer of tokens with real keys, and a server for its keys.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -21,11 +21,11 @@ use tokio::net::TcpListener;
 
 use super::lab::{Send, pay};
 
-/// Who makes the tokens, and for whom.
+/// Issuer and audience of the tokens.
 pub(crate) const ISSUER: &str = "https://issuer.example";
 pub(crate) const AUDIENCE: &str = "payments";
 
-/// A key that signs.
+/// Signing key.
 pub(crate) enum Signer {
     Rsa(RsaKeyPair),
     Ec(EcdsaKeyPair),
@@ -61,7 +61,7 @@ impl Signer {
         }
     }
 
-    /// Its public half, as a set of keys has it.
+    /// Returns its public half, as a key set has it.
     pub(crate) fn jwk(&self, id: &str) -> Value {
         match self {
             Signer::Rsa(pair) => {
@@ -95,7 +95,7 @@ impl Signer {
         }
     }
 
-    /// A token with exactly this head and these claims.
+    /// Returns a token with exactly this header and these claims.
     pub(crate) fn token(&self, head: &Value, claims: &Value) -> String {
         let mut token = format!("{}.{}", encode(head.to_string()), encode(claims.to_string()));
         let signature = encode(self.sign(token.as_bytes()));
@@ -103,12 +103,12 @@ impl Signer {
         token
     }
 
-    /// A good token of this caller.
+    /// Returns a valid token of this caller.
     pub(crate) fn good(&self, id: &str, tenant: &str, caller: &str) -> String {
         self.token(&self.head(id), &claims(tenant, caller))
     }
 
-    /// The head of a good token.
+    /// Returns the header of a valid token.
     pub(crate) fn head(&self, id: &str) -> Value {
         json!({ "typ": "JWT", "alg": self.algorithm(), "kid": id })
     }
@@ -118,12 +118,12 @@ pub(crate) fn encode(bytes: impl AsRef<[u8]>) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970.
 pub(crate) fn now() -> i64 {
     SystemClock.now().as_millis() / 1000
 }
 
-/// The claims of a good token, with an id of its own.
+/// Returns the claims of a valid token with a unique id.
 pub(crate) fn claims(tenant: &str, caller: &str) -> Value {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
     let (now, number) = (now(), NUMBER.fetch_add(1, Ordering::SeqCst));
@@ -133,24 +133,24 @@ pub(crate) fn claims(tenant: &str, caller: &str) -> Value {
     })
 }
 
-/// A payment with this token.
+/// Returns a payment request with this token.
 pub(crate) fn by(token: &str) -> Send {
     pay("{}").with("authorization", format!("Bearer {token}"))
 }
 
-/// A set of keys.
+/// Returns a key set.
 pub(crate) fn set(keys: &[Value]) -> String {
     json!({ "keys": keys }).to_string()
 }
 
-/// The settings of a gateway that has its keys from here.
+/// Returns the settings of a gateway that reads its keys from here.
 pub(crate) fn settings(jwks: &str, more: &str) -> String {
     format!(
         "[identity]\nsource = \"jwt\"\njwks = \"{jwks}\"\nissuer = \"{ISSUER}\"\naudience = \"{AUDIENCE}\"\n{more}\n"
     )
 }
 
-/// An address where keys are, and how often they were asked for.
+/// Server for keys, which counts the requests for them.
 pub(crate) struct KeyServer {
     pub(crate) address: SocketAddr,
     fetches: AtomicUsize,

@@ -1,7 +1,7 @@
-//! Callers who are known by a signed token, and tokens that let nobody in.
+//! Callers with signed tokens, and tokens that are refused.
 //!
-//! A gateway asks for its keys before it is ready, and a test waits for that: where they are at an address, the address
-//! needs another thread.
+//! A gateway fetches its keys before it is ready, and a test blocks on that: a key server needs another
+//! thread.
 
 use std::process::Output;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ fn write_keys(site: &Site, keys: &[Value]) {
     std::fs::write(site.folder.path().join("keys.json"), set(keys)).expect("there is room");
 }
 
-/// What a gateway says that cannot start.
+/// Returns the message of a gateway that cannot start.
 fn fails_to_start(site: &Site, file: &str) -> String {
     fails_to_start_in(site, file, &[])
 }
@@ -113,7 +113,7 @@ async fn claims_may_be_anywhere() {
     assert_eq!(without.status, 401, "the usual claims do not count then");
 }
 
-/// Sends what must be refused, and looks for the reason in the log, and only there.
+/// Sends a token that must be refused, and finds the reason in the log only.
 async fn refused(gateway: &Gateway, what: &str, token: &str, check: &str) {
     let before = gateway.log().matches(&format!("\"check\":\"{check}\"")).count();
     let reply = gateway.send(by(token)).await;
@@ -234,7 +234,7 @@ async fn what_is_wrong_with_a_token_lets_nobody_in() {
     }
     assert_eq!(upstream.seen(), 0, "none of them reached the upstream");
 
-    // Within the leeway, and at the very edge of what is refused above, it is still a good token.
+    // Within the leeway, at the very edge of the refusals above, a token is still valid.
     for token in [
         good_token.clone(),
         with_claim("exp", json!(now() - 1)),
@@ -262,7 +262,7 @@ async fn a_public_key_is_no_shared_secret() {
     let jwk = rsa.jwk("public");
     let modulus = jwk["n"].as_str().expect("it is text");
     let Signer::Rsa(pair) = &rsa else { panic!("it is one") };
-    // What an attacker may have: the key as it is written, its modulus as bytes, and all of it in DER.
+    // Keys that an attacker may have: the public key as written, its modulus as bytes, and all of it in DER.
     for public in [
         modulus.as_bytes().to_vec(),
         URL_SAFE_NO_PAD.decode(modulus).expect("it is base64url"),
@@ -286,7 +286,7 @@ async fn a_public_key_is_no_shared_secret() {
     assert_eq!(upstream.seen(), 0);
     assert_eq!(gateway.send(by(&secret.good("shared", "acme", "alice"))).await.status, 201);
 
-    // A secret that is in the set, and not allowed.
+    // A secret in the set that is not allowed.
     let strict = site.start_with(upstream.address, &settings("keys.json", ""), &[]);
     refused(&strict, "HS256 that nobody named", &secret.good("shared", "acme", "alice"), "alg").await;
 }
@@ -394,7 +394,7 @@ async fn a_flood_of_unknown_keys_is_no_flood_of_questions() {
         assert_eq!(reply.expect("it is answered").status, 401);
     }
     until(async || issuer.fetches() >= 2).await;
-    // One at the start, one at once, and one more in each ten seconds.
+    // One fetch at the start, one at once, and one more in each ten seconds.
     let most = 2 + begun.elapsed().as_secs() as usize / 10;
     assert!(issuer.fetches() <= most, "{} fetches, and {most} are the most", issuer.fetches());
     assert_eq!(gateway.send(by(&signer.good("a", "acme", "alice"))).await.status, 201);

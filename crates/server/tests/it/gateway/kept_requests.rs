@@ -1,5 +1,5 @@
-//! `keep_request = "while-unknown"`: the request of a command is there while nobody knows what became of it, whoever died, and
-//! gone with its outcome.
+//! `keep_request = "while-unknown"`: the request of a command is stored while its outcome is unknown, across
+//! crashes, and removed with its outcome.
 
 use std::process::Output;
 
@@ -38,7 +38,7 @@ fn json_of(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("it is JSON: {output:?}"))
 }
 
-/// The id of the only command there is.
+/// Returns the id of the only command.
 fn only(site: &Site) -> String {
     let records = json_of(&run(site, &["records", "list", "--json"]));
     records[0]["operationId"].as_str().expect("there is one").to_owned()
@@ -61,7 +61,7 @@ async fn shown_until_it_is_settled(site: Site) {
     let address = listener.local_addr().expect("it is bound");
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            // It dies in the middle of it: nobody knows what it did.
+            // It breaks off in the middle: its effect is unknown.
             let _ = read_head(&mut stream).await;
         }
     });
@@ -87,7 +87,7 @@ async fn shown_until_it_is_settled(site: Site) {
     let noted = site.column("SELECT action || ' ' || why FROM semel_audit ORDER BY at, id");
     assert_eq!(noted, ["request ticket 7", "request ticket 7", "request ticket 8"]);
 
-    // A retry is refused, and brings nothing.
+    // A retry is refused, and stores nothing.
     assert_eq!(gateway.send(request()).await.problem(), problem(409, "IDEMPOTENCY_OUTCOME_UNKNOWN"));
     let verdict =
         ["records", "resolve", &id, "--verdict", "executed", "--status", "201", "--reason", "in the ledger"];
@@ -162,13 +162,13 @@ async fn what_is_answered_leaves_no_request_and_what_is_claimed_again_its_own() 
     let id = unknown.header("idempotency-operation-id").expect("it is named");
     let shown = json_of(&read(&site, id, &["--json"]));
     assert_eq!(shown["target"], "/orders/4711/payments?dry=1");
-    // An operation without the setting keeps nothing, and says why.
+    // An operation without the setting stores no request, and gives the reason.
     let plain = gateway.send(pay("{}").set("idempotency-key", "a-plain-key-0001").doing("status-500")).await;
     let id = plain.header("idempotency-operation-id").expect("it is named");
     let none = read(&site, id, &[]);
     assert_eq!(none.status.code(), Some(1));
     assert!(text(&none.stderr).contains("without `keep_request = \"while-unknown\"`"), "{none:?}");
-    // Bytes that are no text reach neither a terminal nor JSON as they are.
+    // Bytes that are no text are escaped for a terminal and for JSON.
     let binary = pay("").body(vec![0xff, 0x1b, b'[']).set("idempotency-key", "a-binary-key-001");
     let binary = binary.target("/orders/1/payments").set("content-type", "application/octet-stream");
     let binary = gateway.send(binary.doing("status-500")).await;
@@ -216,7 +216,7 @@ async fn a_kept_request_is_sealed_and_follows_a_rotation() {
     assert_eq!(site.column(sealed_under), ["new"], "the request of an unknown is sealed anew");
     assert_eq!(read_at(&gateway, &id).await.json()["body"], body);
 
-    // Without its key, and in the clear where that is refused, it is not shown.
+    // Without its key, or as refused plain text, it is not shown.
     std::fs::write(site.folder.path().join("without.toml"), RULE).expect("there is room");
     let without = read(&site, &id, &["--config", "without.toml"]);
     assert_eq!(without.status.code(), Some(1), "{without:?}");

@@ -1,4 +1,4 @@
-//! A gateway in a process of its own, and an upstream that does as a test tells it.
+//! Gateway in its own process, and an upstream that follows a test's instructions.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-/// The upstream: counts what it sees, and does what `x-do` says.
+/// Upstream that counts requests, and does what `x-do` says.
 pub(crate) struct Upstream {
     pub(crate) address: SocketAddr,
     pub(crate) seen: AtomicUsize,
@@ -29,13 +29,13 @@ pub(crate) struct Upstream {
 }
 
 impl Upstream {
-    /// Starts one on a free port.
+    /// Starts an upstream on a free port.
     pub(crate) async fn start() -> Arc<Upstream> {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         Upstream::start_on(listener)
     }
 
-    /// Starts one on this listener.
+    /// Starts an upstream on this listener.
     pub(crate) fn start_on(listener: TcpListener) -> Arc<Upstream> {
         let upstream = Arc::new(Upstream {
             address: listener.local_addr().expect("it is bound"),
@@ -49,12 +49,12 @@ impl Upstream {
         upstream
     }
 
-    /// How many requests it saw.
+    /// Returns the number of requests.
     pub(crate) fn seen(&self) -> usize {
         self.seen.load(Ordering::SeqCst)
     }
 
-    /// How often its effect took place.
+    /// Returns the number of its effects.
     pub(crate) fn effects(&self) -> usize {
         self.effects.load(Ordering::SeqCst)
     }
@@ -64,7 +64,7 @@ impl Upstream {
         self.begun.acquire().await.expect("it is never closed").forget();
     }
 
-    /// Lets a waiting request go on.
+    /// Lets a waiting request continue.
     pub(crate) fn open_gate(&self) {
         self.gate.add_permits(1);
     }
@@ -104,7 +104,7 @@ async fn handle(State(upstream): State<Arc<Upstream>>, request: Request) -> Resp
     response.body(Body::from(body)).expect("valid")
 }
 
-/// A gateway in a process of its own.
+/// Gateway in its own process.
 pub(crate) struct Gateway {
     process: Child,
     pub(crate) address: SocketAddr,
@@ -113,15 +113,16 @@ pub(crate) struct Gateway {
     _output: BufReader<std::process::ChildStdout>,
 }
 
-/// A folder for a gateway, where its records are, and how to start gateways there.
+/// Folder and store of gateways.
 pub(crate) struct Site {
     pub(crate) folder: TempDir,
     postgres: Option<Database>,
-    /// What the program finds in its environment.
+    /// Environment variables of the program.
     pub(crate) variables: Vec<(&'static str, &'static str)>,
 }
 
-/// `postgres` runs the gateway's tests on PostgreSQL. Without it they run on SQLite.
+/// Variable that selects the store: `postgres` runs the gateway's tests on PostgreSQL, otherwise they run on
+/// SQLite.
 const STORE: &str = "SEMEL_TEST_STORE";
 
 impl Site {
@@ -134,7 +135,7 @@ impl Site {
         Site::with(postgres)
     }
 
-    /// A site whose records are in PostgreSQL, whatever the other tests use.
+    /// Makes a site with its records in PostgreSQL, whatever the other tests use.
     pub(crate) fn on_postgres() -> Site {
         let server = semel_testkit::postgres::shared().expect("there is a server");
         Site::with(Some(server.create_database().expect("a database can be made")))
@@ -145,18 +146,18 @@ impl Site {
         Site { folder, postgres, variables: Vec::new() }
     }
 
-    /// The database with the records, where they are in PostgreSQL.
+    /// Returns the PostgreSQL database with the records.
     pub(crate) fn postgres(&self) -> &Database {
         self.postgres.as_ref().expect("the records are in PostgreSQL")
     }
 
-    /// The file with the records, where they are in one.
+    /// Returns the file with the records.
     pub(crate) fn database(&self) -> PathBuf {
         assert!(self.postgres.is_none(), "the records are not in a file");
         self.folder.path().join("semel.db")
     }
 
-    /// The program, run at this site.
+    /// Returns a command that runs the program at this site.
     pub(crate) fn semel(&self) -> Command {
         let mut command = semel(self.folder.path());
         command.envs(self.variables.iter().copied());
@@ -166,7 +167,7 @@ impl Site {
         command
     }
 
-    /// Nobody can write records until what this returns is dropped.
+    /// Blocks writes to the store until the result is dropped.
     pub(crate) fn block_store(&self) -> Blocked<'_> {
         match &self.postgres {
             None => {
@@ -187,12 +188,12 @@ impl Site {
         }
     }
 
-    /// The states of all records, in order.
+    /// Returns the states of all records, in order.
     pub(crate) fn states(&self) -> Vec<String> {
         self.column("SELECT state FROM semel_records ORDER BY state")
     }
 
-    /// What a query of one column finds in the store.
+    /// Returns the result of a query of one column.
     pub(crate) fn column(&self, query: &str) -> Vec<String> {
         match &self.postgres {
             None => {
@@ -205,7 +206,7 @@ impl Site {
         }
     }
 
-    /// Whether the records are in PostgreSQL.
+    /// Returns true if the records are in PostgreSQL.
     pub(crate) fn is_postgres(&self) -> bool {
         self.postgres.is_some()
     }
@@ -215,12 +216,12 @@ impl Site {
         self.start_with(upstream, "", arguments)
     }
 
-    /// The same, with a configuration file.
+    /// Starts a gateway with a configuration file.
     pub(crate) fn start_with(&self, upstream: SocketAddr, file: &str, arguments: &[&str]) -> Gateway {
         self.start_in(upstream, file, arguments, &[])
     }
 
-    /// The same, with these variables.
+    /// Starts a gateway with a configuration file and these variables.
     pub(crate) fn start_in(
         &self,
         upstream: SocketAddr,
@@ -231,7 +232,7 @@ impl Site {
         self.start_at(&format!("http://{upstream}"), file, arguments, variables)
     }
 
-    /// The same, with an upstream at this address.
+    /// Starts a gateway with a configuration file, these variables and an upstream at this address.
     pub(crate) fn start_at(
         &self,
         upstream: &str,
@@ -249,7 +250,7 @@ impl Site {
             .args(format)
             .args(["--upstream", upstream])
             .args(arguments)
-            // What tells an upstream of these tests what to do goes with every command, also with one that waits.
+            // Stores the instructions for the upstream with every command, including waiting ones.
             .env("SEMEL_STORE_REQUEST_HEADERS", "x-do")
             .envs(variables.iter().copied())
             .stdout(Stdio::piped())
@@ -279,11 +280,11 @@ impl Site {
     }
 }
 
-/// A store that nobody can write.
+/// Store that cannot be written.
 pub(crate) enum Blocked<'a> {
-    /// Somebody else writes the file.
+    /// Another connection holds the write lock of the file.
     File(rusqlite::Connection),
-    /// The database only reads.
+    /// The database is read-only.
     Postgres(&'a Database),
 }
 
@@ -300,7 +301,7 @@ impl Drop for Blocked<'_> {
     }
 }
 
-/// The program, run in this folder, with no settings from outside.
+/// Returns a command that runs the program in this folder, without settings from outside.
 pub(crate) fn semel(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_semel"));
     command.current_dir(folder).env_remove("RUST_LOG");
@@ -311,35 +312,35 @@ pub(crate) fn semel(folder: &Path) -> Command {
 }
 
 impl Gateway {
-    /// Sends a request on a connection of its own.
+    /// Sends a request on its own connection.
     pub(crate) async fn send(&self, request: Send) -> Reply {
         request.to(self.address).await
     }
 
-    /// Asks the admin listener.
+    /// Sends a GET to the admin listener.
     pub(crate) async fn admin(&self, path: &str) -> Reply {
         self.ask("GET", path).to(self.admin).await
     }
 
-    /// A request to the admin listener, by its own address.
+    /// Returns a request to the admin listener, by its own address.
     pub(crate) fn ask(&self, method: &'static str, path: &str) -> Send {
         let request = pay("").method(method).target(path).with("host", self.admin.to_string());
         request.without("idempotency-key").without("x-user")
     }
 
-    /// What a counter says, by its name and labels; `None` if nothing was counted yet.
+    /// Returns a counter by its name and labels; `None` if it does not exist yet.
     pub(crate) async fn counted(&self, counter: &str) -> Option<u64> {
         let metrics = self.admin("/metrics").await.body;
         let metrics = String::from_utf8_lossy(&metrics);
         metrics.lines().find_map(|line| line.strip_prefix(counter)?.trim().parse().ok())
     }
 
-    /// What it has logged so far.
+    /// Returns its log so far.
     pub(crate) fn log(&self) -> String {
         self.log.lock().expect("nobody panics with it").clone()
     }
 
-    /// Waits until it has logged this: what it writes comes a moment later.
+    /// Waits until it has logged this text: log lines come with a delay.
     pub(crate) async fn logs(&self, text: &str) {
         for _ in 0..400 {
             if self.log().contains(text) {
@@ -381,7 +382,7 @@ impl Gateway {
         }
     }
 
-    /// Memory in use, in MiB.
+    /// Returns its memory in use, in MiB.
     pub(crate) fn memory(&self) -> usize {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).expect("it runs");
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("Linux says so");
@@ -397,7 +398,7 @@ impl Drop for Gateway {
     }
 }
 
-/// An upstream, a gateway in front of it, and its folder.
+/// Starts an upstream and a gateway in front of it, in a folder.
 pub(crate) async fn lab(arguments: &[&str]) -> (Site, Arc<Upstream>, Gateway) {
     let (site, upstream) = (Site::new(), Upstream::start().await);
     let gateway = site.start(upstream.address, arguments);

@@ -1,5 +1,5 @@
-//! An upstream that writes more than it was asked for, at every moment: nobody gets what was meant for another, and nothing of
-//! it is stored. Each answer says on which connection it came.
+//! Upstream that writes unrequested bytes at every moment: no client gets another's answer, and none of the
+//! bytes is stored. Each answer names its connection.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use super::lab::{Gateway, Reply, Send, Site, pay};
 
 const FORGED: &str = "HTTP/1.1 201 Created\r\ncontent-length: 6\r\n\r\nforged";
 
-/// An upstream that does as `x-do` says, and answers with the number of the connection.
+/// Upstream that does what `x-do` says, and answers with the number of the connection.
 pub(super) struct Forger {
     pub(super) address: SocketAddr,
     connections: AtomicUsize,
-    /// Lets what is late out, and says that it is.
+    /// Releases the late bytes, and signals that they were sent.
     late: Semaphore,
     is_out: Semaphore,
 }
@@ -85,7 +85,7 @@ impl Forger {
         }
     }
 
-    /// What is late comes now, and is there when this returns.
+    /// Sends the late bytes, and returns when they have arrived.
     pub(super) async fn forge(&self) {
         self.late.add_permits(1);
         self.is_out.acquire().await.expect("it is never closed").forget();
@@ -123,7 +123,7 @@ pub(super) fn said(reply: &Reply) -> String {
     String::from_utf8_lossy(&reply.body).into_owned()
 }
 
-/// A client that keeps its connection.
+/// Client that keeps its connection.
 struct Client(hyper::client::conn::http1::SendRequest<http_body_util::Full<bytes::Bytes>>);
 
 impl Client {
@@ -158,7 +158,7 @@ async fn a_connection_carries_the_commands_of_one_caller_or_the_requests_of_one_
         }
         seen.push(("first", said(&first.send(page()).await)));
         seen.push(("second", said(&second.send(page().with("x-tenant", "acme")).await)));
-        // A command over a client's connection is the caller's, not the connection's.
+        // A command on a client's connection belongs to its caller, not to the connection.
         seen.push(("acme/alice", said(&first.send(command("acme", "alice", &key("ac"))).await)));
         let stranger = said(&gateway.send(page()).await);
         assert!(seen.iter().all(|(_, connection)| *connection != stranger), "a client's first request");
@@ -184,7 +184,7 @@ async fn no_connection_is_used_twice_where_that_is_wanted() {
 
 #[tokio::test]
 async fn what_comes_after_a_response_is_nobodys_answer() {
-    // With the response, between two requests, and with the answer of the next request on the connection.
+    // With the response, between two requests, and with the answer to the next request on the connection.
     for moment in ["with", "late", "forge-next"] {
         let (site, upstream) = (Site::new(), Forger::start().await);
         let gateway = site.start_with(upstream.address, CALLERS, &[]);
@@ -206,7 +206,7 @@ async fn what_comes_after_a_response_is_nobodys_answer() {
         assert_eq!(said, ["on 3", "on 3", "on 4", "on 5"], "{moment}");
         assert!(victims[1].replayed());
         if moment != "forge-next" {
-            // Not even the one for whom it was forged: it was there before the request.
+            // The caller for whom it was forged does not get it either: it came before the request.
             let next = gateway.send(command("acme", "mallory", "next-00000000")).await;
             assert_eq!(self::said(&next), "on 6", "{moment}");
             assert_eq!(self::said(&guest.send(page()).await), "on 7", "{moment}");
@@ -243,7 +243,7 @@ async fn a_connection_is_not_used_again_after_an_answer_to_a_part_of_a_request()
         assert!(head.starts_with("HTTP/1.1 201 "), "{head}");
         String::from_utf8(body).expect("it is text")
     };
-    // The rest of the body, and the next request on the client's connection.
+    // Rest of the body, and the next request on the client's connection.
     let next = b"cdGET /b HTTP/1.1\r\nhost: lab\r\n\r\n";
     assert_eq!(read(next).await, "on 1");
     assert_eq!(read(b"").await, "on 2");

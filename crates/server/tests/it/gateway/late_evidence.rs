@@ -15,12 +15,12 @@ use super::reconciling::{
     Bank, SECRET, SHORT, event, from_provider, json_of, keyed, seconds, settings, settled, signed, site,
 };
 
-/// The settings without anybody to ask: evidence comes by itself, or from an operator.
+/// Returns settings without a look-up: evidence comes by webhook or from an operator.
 fn told_only(bank: &Bank) -> String {
     settings(bank, "", "").replace(&format!("{}/charges", bank.address), "127.0.0.1:1/charges")
 }
 
-/// Says that this attempt was not executed, as soon as that may be said.
+/// Resolves this attempt as not executed, as soon as that is allowed.
 async fn say_not_executed(site: &Site, id: &str, attempt: &str) {
     let verdict = ["--verdict", "not-executed", "--attempt", attempt, "--reason", "not in the ledger"];
     for _ in 0..1000 {
@@ -113,7 +113,7 @@ async fn a_verdict_about_an_attempt_that_nobody_looked_at_is_refused() {
     assert_eq!(gateway.send(keyed("k")).await.status, StatusCode::CREATED);
 }
 
-/// Whoever answers in the provider's place: every path is gone, and the answer is a page.
+/// Starts a server in the provider's place: every path is gone, and the answer is an HTML page.
 async fn retired() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = listener.local_addr().expect("it is bound");
@@ -186,7 +186,7 @@ async fn an_event_settles_commands_of_its_own_tenants_only() {
     assert_eq!(settled(&gateway, "k").await.status, StatusCode::CREATED);
 }
 
-/// Begins an event, with this much of a signature, and sends no more of it.
+/// Begins an event with these signature fields, and does not complete it.
 async fn dribble(gateway: SocketAddr, head: &str) -> TcpStream {
     let mut stream = TcpStream::connect(gateway).await.expect("it listens");
     let head = format!(
@@ -208,7 +208,7 @@ async fn events_that_dribble_silence_nobody_else() {
     let gateway = site.start_with(bank.address, &told_only(&bank), &SHORT);
     gateway.send(keyed("k").doing("hang")).await;
     let id = bank.arrived().await;
-    // Without the fields of a signature nobody waits for the rest.
+    // Without signature fields the gateway does not wait for the rest.
     let mut unsigned = Vec::new();
     for _ in 0..80 {
         unsigned.push(dribble(gateway.address, "").await);
@@ -216,7 +216,7 @@ async fn events_that_dribble_silence_nobody_else() {
     for stream in &mut unsigned {
         assert_eq!(status_line(stream).await, "HTTP/1.1 401");
     }
-    // With fields that could be right, a peer has its share and no more. The provider comes from another address.
+    // With plausible fields, a peer has its share and no more. The provider comes from another address.
     let forged = format!("semel-event-id: x\r\nsemel-signature: t={},v1=00\r\n", seconds());
     let mut held = tokio::task::JoinSet::new();
     for _ in 0..9 {

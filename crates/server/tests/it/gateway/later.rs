@@ -1,4 +1,5 @@
-//! Asynchronous commands: answered at once, carried out by the gateway's own worker, whatever becomes of the gateway.
+//! Asynchronous commands: answered at once, executed by the gateway's own worker, and completed across
+//! crashes.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use super::lab::{Gateway, Reply, Send, Site, Upstream, lab, pay, problem};
 
 const ASYNC: [&str; 2] = ["--mode", "async"];
 
-/// So many commands a gateway carries out at a time.
+/// Number of commands that a gateway executes at a time.
 const PLACES: usize = 16;
 
 fn key(number: usize) -> String {
@@ -26,7 +27,7 @@ async fn operation(gateway: &Gateway, accepted: &Reply) -> serde_json::Value {
     reply.json()
 }
 
-/// Waits until an operation is in this state, and gives it.
+/// Waits until an operation is in this state, and returns it.
 async fn becomes(gateway: &Gateway, accepted: &Reply, state: &str) -> serde_json::Value {
     loop {
         let operation = operation(gateway, accepted).await;
@@ -37,7 +38,7 @@ async fn becomes(gateway: &Gateway, accepted: &Reply, state: &str) -> serde_json
     }
 }
 
-/// Takes all places of a gateway's worker, with commands that go on when the gate opens.
+/// Takes all places of a gateway's worker, with commands that continue when the gate opens.
 async fn fill(gateway: &Gateway, upstream: &Upstream) -> Vec<Reply> {
     let mut running = Vec::new();
     for number in 0..PLACES {
@@ -231,7 +232,7 @@ async fn two_gateways_carry_out_each_command_once() {
     assert_eq!((upstream.seen(), upstream.effects()), (100, 100));
 }
 
-/// Whether this is in any request that the store keeps.
+/// Returns true if any stored request contains this text.
 fn keeps(site: &Site, what: &str) -> bool {
     let found = match site.is_postgres() {
         true => format!("position('{what}'::bytea in request) > 0"),

@@ -85,7 +85,7 @@ async fn two_gateways_on_one_store_share_a_rate_within_a_tolerance() {
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert!(number < 400, "nothing is limited");
     }
-    // Each alone would let 40 in; they hear of each other every second.
+    // Each gateway alone would admit 40; they share their counts every second.
     assert!((40..75).contains(&upstream.effects()), "{} of 40", upstream.effects());
 }
 
@@ -117,12 +117,12 @@ async fn a_flood_of_one_tenant_takes_no_command_from_another() {
         let_in += flood.await.expect("it ends");
     }
     assert_eq!((let_in, upstream.effects()), (20, 40));
-    // What looks too often does not reach the store any more: the page says so of itself.
+    // A tenant over its look-up rate does not reach the store any more: the answer says so.
     let late = gateway.send(by("loud", 0)).await;
     assert_eq!(late.problem(), problem(429, "LOOKUP_QUOTA_EXCEEDED"));
 }
 
-/// The quotas of a tenant, as `semel quotas list` prints them.
+/// Returns the quotas of a tenant, as `semel quotas list` prints them.
 fn quotas(site: &Site, tenant: &str) -> serde_json::Value {
     let list = ["quotas", "list", "--tenant", tenant, "--json"];
     let output = site.semel().args(list).output().expect("the program runs");
@@ -130,7 +130,7 @@ fn quotas(site: &Site, tenant: &str) -> serde_json::Value {
     serde_json::from_slice(&output.stdout).expect("it is JSON")
 }
 
-/// A gateway that starts again, after a SIGTERM or after a SIGKILL, refuses as long as the one before it would have.
+/// A restarted gateway, after SIGTERM or SIGKILL, refuses for as long as its predecessor would have.
 async fn a_used_up_quota_outlasts_a_restart(site: Site) {
     let upstream = Upstream::start().await;
     let limits = "[limits]\ntenant_new_keys = \"4/d\"\ntenant_lookups = \"100/d\"\ncaller_active_keys = 9\n";
@@ -147,7 +147,7 @@ async fn a_used_up_quota_outlasts_a_restart(site: Site) {
     assert!(gateway.ended().await.success());
     let mut gateway = start(&site, &upstream, limits);
     let after = wait(&gateway.send(by("acme", 5)).await);
-    // One comes back every six hours. The report forgives a second, and time passes.
+    // One key is regained every six hours. The report rounds to a second, and time passes.
     assert!(after <= before && after + 600 > before && before <= 6 * 3600, "{before} and then {after}");
     assert!(gateway.send(by("acme", 0)).await.replayed(), "what is known is answered");
     assert_eq!(gateway.send(by("globex", 0)).await.status, 201, "others are not concerned");

@@ -96,8 +96,8 @@ async fn the_memory_of_a_storm_is_given_back() {
         }
         most = most.max(gateway.memory());
     }
-    // The memory for replays may be full: 64 MiB. What else was taken goes within moments, as a gateway goes on answering.
-    // Without trimming it stays at more than 900 MiB.
+    // The cache for replays may be full: 64 MiB. Other memory is freed within moments while the gateway
+    // answers. Without trimming it stays at more than 900 MiB.
     const KEPT: usize = 256;
     let mut after = gateway.memory();
     for _ in 0..400 {

@@ -1,4 +1,4 @@
-//! Log lines name the request that they are about: its id, its client, its caller, and what was refused.
+//! Log lines name their request: its id, its client, its caller, and the refusal.
 
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;
@@ -6,13 +6,13 @@ use tokio::net::TcpStream;
 
 use super::lab::{Gateway, Site, Upstream, lab, pay, problem};
 
-/// The events of a log, of which the last is there.
+/// Returns the events of a log, once the last one is there.
 async fn events(gateway: &Gateway, last: &str) -> Vec<Value> {
     gateway.logs(last).await;
     gateway.log().lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// The first event with this code.
+/// Returns the first event with this code.
 fn with_code<'a>(events: &'a [Value], code: &str) -> &'a Value {
     events.iter().find(|event| event["code"] == code).unwrap_or_else(|| panic!("no {code} in {events:#?}"))
 }
@@ -151,7 +151,7 @@ async fn what_is_no_http_is_logged_with_its_client_and_nothing_that_it_sent() {
 }
 
 #[tokio::test]
-async fn lines_for_people_have_the_id_too() {
+async fn text_log_lines_have_the_request_id() {
     let (_site, _upstream, gateway) = lab(&["--log-format", "text"]).await;
     gateway.send(pay("{}").without("idempotency-key").with("x-request-id", "for-people.1")).await;
     gateway.logs("requestId=\"for-people.1\" client=127.0.0.1").await;

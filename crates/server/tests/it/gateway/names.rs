@@ -1,4 +1,5 @@
-//! Names that are no names: fields that the gateway refuses or strips, over HTTP/1 and HTTP/2, in heads and trailers.
+//! Invalid field names: fields that the gateway refuses or strips, over HTTP/1 and HTTP/2, in heads and
+//! trailers.
 
 use std::net::SocketAddr;
 
@@ -105,17 +106,18 @@ async fn trailers_carry_nothing_that_belongs_into_a_head() {
     }
     let text = record.text();
     assert!(!text.contains("forged") && !text.contains("POST "), "{text}");
-    // What was only passed on broke off: no request there is whole.
+    // A request that was being passed on broke off: none is complete there.
     assert!(!text.contains("\r\n0\r\n"), "{text}");
 }
 
-/// A frame of HTTP/2.
+/// Returns an HTTP/2 frame.
 fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
     let length = u8::try_from(payload.len()).expect("tests send small frames");
     [&[0, 0, length, kind, flags, 0, 0, 0, stream], payload].concat()
 }
 
-/// The first byte of the head that answers a GET with these fields and without `:authority`: an index of HPACK's table.
+/// Returns the first byte of the head that answers a GET with these fields and without `:authority`: an index
+/// of HPACK's table.
 async fn status_without_authority(gateway: SocketAddr, fields: &[(&str, &str)]) -> u8 {
     let mut head = vec![0x82, 0x86, 0x84];
     for (name, value) in fields {

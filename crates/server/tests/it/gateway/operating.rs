@@ -1,4 +1,4 @@
-//! What operators see.
+//! Logs and metrics for operators.
 
 use std::time::Duration;
 
@@ -58,7 +58,7 @@ async fn secrets_never_reach_logs_or_metrics() {
     gateway.send(request().set("idempotency-key", format!("{canary} malformed"))).await;
     gateway.send(request().set("idempotency-key", format!("{canary}-slow")).doing("gate")).await;
     gateway.send(request().method("GET")).await;
-    // A store that fails is something to write about, too.
+    // A failing store is logged, too.
     let blocked = site.block_store();
     let failed = gateway.send(request().set("idempotency-key", format!("{canary}-no-store"))).await;
     assert_eq!(failed.problem().0, 503);

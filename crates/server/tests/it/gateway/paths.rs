@@ -1,4 +1,4 @@
-//! One form of a path: no other spelling walks around a rule, and the upstream sees no other.
+//! Normal form of a path: no other spelling evades a rule, and the upstream sees no other.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 
 use super::lab::{Gateway, Reply, Send, Site, pay, problem};
 
-/// A service that writes down what it is asked.
+/// Service that records its requests.
 pub(super) struct Recorder {
     pub(super) address: SocketAddr,
     seen: Mutex<Vec<(String, Vec<u8>)>>,
@@ -28,7 +28,7 @@ impl Recorder {
         recorder
     }
 
-    /// What it was asked since the last time: methods and targets.
+    /// Returns the methods and targets of the requests since the last call.
     pub(super) fn seen(&self) -> Vec<String> {
         self.take().into_iter().map(|(line, _)| line).collect()
     }
@@ -51,7 +51,7 @@ fn send(method: &'static str, target: &str) -> Send {
     pay(body).method(method).target(target)
 }
 
-/// Without a key, as somebody who wants to pass a rule by.
+/// Returns a request without a key, like one that tries to evade a rule.
 fn keyless(method: &'static str, target: &str) -> Send {
     send(method, target).without("idempotency-key")
 }
@@ -64,7 +64,7 @@ async fn site(file: &str) -> (Site, Arc<Recorder>, Gateway) {
 
 const PUT_PAYMENTS: &str = "[[operation]]\nname = \"payments.replace\"\nmatch = \"PUT /payments/{id}\"\n";
 
-/// Spellings of `/payments/7` that some server takes for it, and that have no form of their own.
+/// Spellings of `/payments/7` that some servers accept, and that have no normal form.
 const DISGUISES: [&str; 22] = [
     "//payments/7",
     "/payments//7",
@@ -235,7 +235,7 @@ async fn our_own_paths_never_reach_the_upstream() {
 }
 
 #[tokio::test]
-async fn everything_else_passes_in_its_one_form() {
+async fn paths_without_a_rule_pass_in_their_normal_form() {
     let (_site, upstream, gateway) = site(PUT_PAYMENTS).await;
     for (sent, seen) in [
         ("/p%61yments/7?x=%2F..;", "GET /payments/7?x=%2F..;"),

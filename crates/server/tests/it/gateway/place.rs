@@ -1,5 +1,5 @@
-//! A gateway whose store's file disappears: it refuses commands and is not ready, a second gateway on the path has no second
-//! effect, and neither has a restart.
+//! A store's file that disappears: the gateway refuses commands and is not ready, and neither a second
+//! gateway on the path nor a restart has a second effect.
 
 use std::fs;
 use std::process::Stdio;
@@ -8,17 +8,17 @@ use super::lab::{KEY, Send, Site, Upstream, lab, pay};
 
 const FILES: [&str; 3] = ["semel.db", "semel.db-wal", "semel.db-shm"];
 
-/// A command with a key of its own.
+/// Returns a command with this key.
 fn order(key: &str) -> Send {
     pay("{}").without("idempotency-key").with("idempotency-key", format!("{KEY}-{key}"))
 }
 
-/// These tests are about a file, whichever store the others run on.
+/// Returns true if the store is a file: these tests are about files only.
 fn on_a_file(site: &Site) -> bool {
     !site.is_postgres()
 }
 
-/// Starts a gateway at this site that must not start, and returns what it says.
+/// Starts a gateway at this site that must not start, and returns its message.
 fn refused(site: &Site, upstream: &Upstream) -> String {
     let output = site
         .semel()

@@ -1,4 +1,5 @@
-//! The gateway on PostgreSQL: a record that somebody locks, and a role that may no longer complete commands.
+//! Gateway on PostgreSQL: a record that another transaction locks, and a role that may no longer complete
+//! commands.
 
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
@@ -41,7 +42,7 @@ async fn a_locked_record_costs_one_command_its_answer_and_no_other() {
     assert_eq!(upstream.effects(), 21);
 }
 
-/// A gateway whose role owns nothing, and what its owner lets it do.
+/// Starts a gateway whose role owns nothing; also returns the role.
 async fn gateway_as_guest(site: &Site, upstream: &Arc<Upstream>) -> (Gateway, String) {
     let database = site.postgres();
     let migrated = site.semel().arg("migrate").output().expect("the program runs");
@@ -88,7 +89,7 @@ async fn commands_are_refused_while_none_can_be_completed() {
     database.sql(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).expect("its owner may");
 }
 
-/// Debian's PostgreSQL as it is installed: TLS with a certificate that signed itself, and a password that is not in the file.
+/// Debian's default PostgreSQL: TLS with a self-signed certificate, and a password outside the file.
 #[tokio::test]
 async fn a_database_with_a_self_signed_certificate_needs_no_more_than_its_address() {
     let (cluster, authority) = (Cluster::start().expect("a server starts"), Authority::new());
@@ -132,7 +133,7 @@ async fn a_database_with_a_self_signed_certificate_needs_no_more_than_its_addres
     assert_eq!(doctor("", "").0, "ok", "the file in the home folder");
 }
 
-/// The address without its password, and the password.
+/// Returns the address without its password, and the password.
 fn without_password(url: &str) -> (String, String) {
     let (before, host) = url.split_once('@').expect("it names a role");
     let (user, password) = before.rsplit_once(':').expect("it has a password");

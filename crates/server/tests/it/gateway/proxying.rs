@@ -1,4 +1,4 @@
-//! What the gateway does as a proxy.
+//! Behaviour of the gateway as a proxy.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ async fn the_upstream_is_always_told_which_host_is_asked() {
     })
     .await;
     let gateway = Site::new().start(upstream, &[]);
-    // HTTP/1.0 may leave it out; what goes on is HTTP/1.1, which may not.
+    // HTTP/1.0 may omit it; the forwarded request is HTTP/1.1, which may not.
     let (own, forged) = (upstream.to_string(), "X-Forwarded-Host: forged\r\n");
     for (field, forwarded) in [("", None), ("Host: lab\r\n", Some("lab")), (forged, None)] {
         let mut client = TcpStream::connect(gateway.address).await.expect("it listens");
@@ -136,7 +136,7 @@ async fn the_upstream_may_speak_http2() {
     assert_eq!(upstream.seen(), 6);
 }
 
-/// An upstream in the test's own hands: answers each connection with what `script` returns for its requests.
+/// Starts an upstream that answers each connection with the results of `script` for its requests.
 pub(super) async fn by_hand(
     script: impl Fn(usize, Vec<u8>) -> Option<Vec<u8>> + Send + Sync + 'static,
 ) -> std::net::SocketAddr {
@@ -172,7 +172,7 @@ async fn an_upstream_that_breaks_off_leaves_an_unknown() {
         let answer = std::sync::Mutex::new(Some(answer));
         let upstream = by_hand(move |_, _| {
             counter.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-            // What there is to say is said, and then the connection breaks off with the next read.
+            // The answer is written, and the connection breaks off with the next read.
             answer.lock().expect("nobody panics with it").take().filter(|answer| !answer.is_empty())
         })
         .await;
@@ -192,7 +192,7 @@ async fn an_upstream_that_breaks_off_leaves_an_unknown() {
 
 #[tokio::test]
 async fn a_connection_that_went_stale_in_the_pool_costs_nothing() {
-    // Each connection serves one request, says that it stays, and is closed a moment later.
+    // Each connection serves one request, announces keep-alive, and is closed a moment later.
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = listener.local_addr().expect("it is bound");
     tokio::spawn(async move {
@@ -304,7 +304,7 @@ async fn what_is_not_a_command_streams_both_ways() {
     assert_eq!(nobody.send(pay("").method("GET")).await.status, 502);
 }
 
-/// The head of the first request that an upstream in the test's hands sees, as it came.
+/// Returns the head of the first request that a scripted upstream gets, unchanged.
 async fn raw_head(send: impl AsyncFnOnce(std::net::SocketAddr)) -> String {
     let heads = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let seen = heads.clone();
@@ -381,7 +381,7 @@ async fn an_upstream_that_switches_protocols_unasked_leaves_an_unknown() {
 
 #[tokio::test]
 async fn a_slow_upload_does_not_hold_up_others_on_its_connection() {
-    // Answers a PUT as soon as its head is there, and keeps the connection open.
+    // Answers a PUT right after its head, and keeps the connection open.
     let upstream = by_hand(|_, request| {
         let early = request.starts_with(b"PUT") || request.starts_with(b"POST");
         early.then(|| b"HTTP/1.1 201 Created\r\ncontent-length: 2\r\n\r\nok".to_vec())

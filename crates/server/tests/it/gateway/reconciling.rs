@@ -1,5 +1,5 @@
-//! Commands whose outcome is unknown, from the timeout to the retry that gets the answer: a real provider that charges,
-//! is asked, and sends events.
+//! Commands of unknown outcome, from the timeout to the retry that gets the answer: a real provider charges,
+//! answers look-ups, and sends events.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -22,12 +22,12 @@ use super::lab::{Gateway, Reply, Send, Site, pay, problem};
 const TOKEN: (&str, &str) = ("PROVIDER_TOKEN", "Bearer of the provider");
 pub(super) const SECRET: (&str, &str) = ("PROVIDER_WEBHOOK_SECRET", "a secret of the provider");
 
-/// A provider: it charges, then does as it is told; and it can be asked about its charges.
+/// Provider that charges, follows instructions, and answers look-ups of its charges.
 pub(super) struct Bank {
     pub(super) address: SocketAddr,
-    /// By operation id.
+    /// Charges by operation id.
     charges: Mutex<HashMap<String, Value>>,
-    /// Every operation id that it was called or asked about.
+    /// Every operation id of a call or a look-up.
     calls: Mutex<Vec<String>>,
     looks: Mutex<Vec<String>>,
     arrived: Semaphore,
@@ -65,7 +65,7 @@ impl Bank {
         self.charges.lock().expect("nobody panics with it").len()
     }
 
-    /// Waits until a call has arrived, and says about which operation.
+    /// Waits until a call has arrived, and returns its operation id.
     pub(super) async fn arrived(&self) -> String {
         self.arrived.acquire().await.expect("it is never closed").forget();
         self.calls().pop().expect("it has just come")
@@ -76,7 +76,7 @@ fn text(headers: &HeaderMap, name: &str) -> String {
     headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
 }
 
-/// Charges unless it is told not to, and answers if it is told to.
+/// Charges and answers as instructed.
 async fn charge(State(bank): State<Arc<Bank>>, headers: HeaderMap) -> Response {
     let (id, what) = (text(&headers, "semel-operation-id"), text(&headers, "x-do"));
     bank.calls.lock().expect("nobody panics with it").push(id.clone());
@@ -92,7 +92,7 @@ async fn charge(State(bank): State<Arc<Bank>>, headers: HeaderMap) -> Response {
     (StatusCode::CREATED, Json(charge)).into_response()
 }
 
-/// The charges under a reference, to whoever has the token.
+/// Returns the charges under a reference, to callers with the token.
 async fn charges(
     State(bank): State<Arc<Bank>>,
     Query(query): Query<HashMap<String, String>>,
@@ -108,7 +108,8 @@ async fn charges(
     Json(found).into_response()
 }
 
-/// The settings of a gateway that asks this bank, with these lines in `[operation.reconcile]` and in `[reconcile]`.
+/// Returns the settings of a gateway that asks this bank, with these lines in `[operation.reconcile]` and
+/// `[reconcile]`.
 pub(super) fn settings(bank: &Bank, asked: &str, reconcile: &str) -> String {
     format!(
         r#"[[operation]]
@@ -157,7 +158,7 @@ pub(super) fn site() -> Site {
     site
 }
 
-/// Calls of the upstream end soon, and leases soon after. Nobody reads an answer after that.
+/// Flags for short timeouts of calls and short leases, without reading of late answers.
 pub(super) const SHORT: [&str; 10] = [
     "--timeout",
     "300ms",
@@ -175,7 +176,7 @@ pub(super) fn keyed(key: &str) -> Send {
     pay("{}").set("idempotency-key", format!("{key}-0123456789abcdef"))
 }
 
-/// Sends until the answer is no longer "unknown" or "in progress". Bounded, since what never comes fails.
+/// Sends until the answer is no longer "unknown" or "in progress". Fails after a bounded time.
 pub(super) async fn settled(gateway: &Gateway, key: &str) -> Reply {
     let mut last = None;
     for _ in 0..1000 {
@@ -189,7 +190,7 @@ pub(super) async fn settled(gateway: &Gateway, key: &str) -> Reply {
     panic!("it stays {last:?}: {}", gateway.log());
 }
 
-/// What the program prints as JSON, and its exit code.
+/// Returns the JSON output of the program, and its exit code.
 pub(super) fn json_of(site: &Site, arguments: &[&str]) -> (Value, i32) {
     let output = site.semel().args(arguments).arg("--json").output().expect("the program runs");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -206,7 +207,7 @@ pub(super) fn seconds() -> i64 {
     SystemClock.now().as_millis() / 1000
 }
 
-/// An event of the provider, signed at this second.
+/// Returns an event of the provider, signed at this second.
 pub(super) fn signed(secret: &str, at: i64, id: &str, body: &str) -> Send {
     pay(body)
         .target("/.well-known/semel/webhooks/provider")
@@ -290,7 +291,7 @@ async fn a_provider_that_deduplicates_frees_the_key_before_the_quarantine_ends()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_event_settles_what_nobody_can_look_up() {
     let (site, bank) = (site(), Bank::start().await);
-    // The provider is never found: its address is nobody's.
+    // The provider cannot be reached at its address.
     let file = settings(&bank, "", "").replace(&format!("{}/charges", bank.address), "127.0.0.1:1/charges");
     let gateway = site.start_with(bank.address, &file, &SHORT);
     gateway.send(keyed("after").doing("hang")).await;
@@ -302,14 +303,14 @@ async fn an_event_settles_what_nobody_can_look_up() {
     assert_eq!(retry.json(), json!({ "reference": format!("{id}:charge"), "by": "event" }));
     let again = gateway.send(from_provider("e1", "charge.captured", &id)).await;
     assert_eq!((again.status.as_u16(), again.json()), (200, json!({ "seen": true })));
-    // What it says later, and otherwise, changes nothing and is heard.
+    // A later, contradicting event changes nothing and is recorded.
     let otherwise = gateway.send(from_provider("e2", "charge.declined", &id)).await;
     assert_eq!(otherwise.json(), json!({ "taken": true }));
     assert_eq!(gateway.send(keyed("after")).await.status, StatusCode::CREATED);
     gateway.logs("idempotency_reconcile_contradiction").await;
     let metrics = String::from_utf8(gateway.admin("/metrics").await.body.to_vec()).expect("it is text");
     assert!(metrics.contains("idempotency_reconcile_contradictions_total 1"), "{metrics}");
-    // One that comes while the command runs waits until it is needed.
+    // An event that comes while the command runs is kept until it is needed.
     let running = tokio::spawn(keyed("before").doing("hang").to(gateway.address));
     let id = bank.arrived().await;
     let early = gateway.send(from_provider("e3", "charge.captured", &id)).await;
@@ -348,13 +349,13 @@ async fn an_event_that_is_not_the_providers_own_is_refused() {
     assert_eq!(refused(elsewhere).await, not_found);
     let got = from_provider("e1", "charge.captured", &id).method("GET").body("");
     assert_eq!(gateway.send(got).await.status, StatusCode::METHOD_NOT_ALLOWED);
-    // The operation that this webhook is not bound to.
+    // An operation that this webhook is not bound to.
     gateway.send(keyed("refund").target("/refunds").set("content-type", "text/plain").doing("outcome")).await;
     let (records, _) = json_of(&site, &["records", "list", "--operation", "refunds.create"]);
     let refund = records[0]["operationId"].as_str().expect("there is one").to_owned();
     assert_eq!(refused(from_provider("e1", "charge.captured", &refund)).await, not_found);
     assert_eq!(gateway.send(keyed("k")).await.problem(), problem(409, "IDEMPOTENCY_OUTCOME_UNKNOWN"));
-    // And none of that is in the way of the true one.
+    // None of these events blocks the true one.
     assert_eq!(
         gateway.send(from_provider("e1", "charge.captured", &id)).await.json(),
         json!({ "taken": true })
@@ -365,7 +366,7 @@ async fn an_event_that_is_not_the_providers_own_is_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_gateways_on_one_store_look_once_each_time() {
     let (site, bank) = (site(), Bank::start().await);
-    // Nothing is found, and nobody looks again for an hour.
+    // Nothing is found, and the next look-up is an hour away.
     let file = settings(&bank, "", "first_delay = \"1h\"");
     let mut gateways = Vec::new();
     for _ in 0..2 {
@@ -386,7 +387,7 @@ async fn two_gateways_on_one_store_look_once_each_time() {
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    // Both go on looking for what is due, and a third one looks, too.
+    // Both go on looking for due commands, and a third process looks, too.
     let pass = json_of(&site, &["reconcile"]);
     assert_eq!((pass.1, &pass.0["looks"]), (1, &json!([])), "nothing is due, and something is unknown");
     let (mut looks, mut calls) = (bank.looks(), bank.calls());
@@ -410,10 +411,10 @@ async fn a_command_that_is_given_up_waits_for_an_operator() {
         "{unknown}"
     );
     assert_eq!(gateway.send(keyed("k")).await.problem(), problem(409, "IDEMPOTENCY_OUTCOME_UNKNOWN"));
-    // An operator asks for another look, in vain.
+    // An operator requests another look-up, in vain.
     let (look, code) = json_of(&site, &["reconcile", &id]);
     assert_eq!((code, &look["outcome"]), (1, &json!("given_up")), "{look}");
-    // The charge comes to light.
+    // The charge appears.
     let charge = json!({ "reference": id, "status": "captured" });
     bank.charges.lock().expect("nobody panics with it").insert(id.clone(), charge);
     let (look, code) = json_of(&site, &["reconcile", &id]);
@@ -451,7 +452,7 @@ async fn killed_after_it_took_an_event_in_the_next_gateway_uses_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_command_line_looks_for_what_no_gateway_does() {
     let (site, bank) = (site(), Bank::start().await);
-    // A gateway that asks nobody.
+    // A gateway without look-ups.
     let mut gateway = site.start(bank.address, &SHORT);
     gateway.send(keyed("k").doing("hang")).await;
     let id = bank.arrived().await;
@@ -499,7 +500,7 @@ async fn a_gateway_without_its_secret_does_not_start() {
 }
 
 #[test]
-fn what_is_meant_for_the_ledger_stands_after_it() {
+fn arguments_of_the_ledger_come_after_it() {
     let site = site();
     std::fs::write(site.folder.path().join("a.csv"), "id\na\n").expect("there is room");
     std::fs::write(site.folder.path().join("other.toml"), "").expect("there is room");
@@ -519,7 +520,7 @@ fn what_is_meant_for_the_ledger_stands_after_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_has_one_command_looked_for_and_is_noted() {
     let (site, bank) = (site(), Bank::start().await);
-    // The gateway itself would look for it an hour later.
+    // The gateway's own look-up is an hour away.
     let file = settings(&bank, "", "").replace("20ms", "1h");
     let gateway = site.start_with(bank.address, &file, &SHORT);
     let lost = gateway.send(keyed("captured").doing("hang")).await;

@@ -1,4 +1,4 @@
-//! An upstream that records every byte that it is sent, by connection, and answers each head with 200.
+//! Upstream that records every byte by connection, and answers each head with 200.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -6,23 +6,24 @@ use std::sync::{Arc, Mutex};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// The recorded bytes of each connection.
+/// Recorded bytes of each connection.
 #[derive(Clone, Default)]
 pub(super) struct Record(Arc<Mutex<Vec<String>>>);
 
 impl Record {
-    /// Everything so far.
+    /// Returns everything so far.
     pub(super) fn text(&self) -> String {
         self.connections().concat()
     }
 
-    /// What came on each connection.
+    /// Returns the bytes of each connection.
     pub(super) fn connections(&self) -> Vec<String> {
         self.0.lock().expect("nobody panics with it").clone()
     }
 }
 
-/// Starts one on a free port. It leaves bodies unread in the way of careless servers: whatever follows a head is the next.
+/// Starts a recorder on a free port. It leaves bodies unread, like careless servers: the bytes after a head
+/// are the next request.
 pub(super) async fn recorder() -> (SocketAddr, Record) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = listener.local_addr().expect("it is bound");
@@ -57,7 +58,7 @@ pub(super) async fn recorder() -> (SocketAddr, Record) {
     (address, record)
 }
 
-/// What the gateway answers to these bytes, up to the end of the connection, which the request asks for.
+/// Returns the gateway's answer to these bytes, up to the end of the connection, which the request asks for.
 pub(super) async fn exchange(gateway: SocketAddr, bytes: &[u8]) -> String {
     let mut client = TcpStream::connect(gateway).await.expect("it listens");
     client.write_all(bytes).await.expect("it is sent");

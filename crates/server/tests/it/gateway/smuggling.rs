@@ -1,11 +1,11 @@
-//! The guard in front of the whole gateway: what is seen upstream is what was legitimately sent.
+//! The guard in front of the whole gateway: the upstream sees only legitimate requests.
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::lab::{lab, pay};
 
-/// Bytes in which one reader sees one request, and another reader two.
+/// Returns byte sequences that are one request to one reader, and two to another.
 pub(super) fn corpus() -> Vec<String> {
     let hidden = "GET /hidden HTTP/1.1\r\nHost: lab\r\n\r\n";
     let post = "POST /payments HTTP/1.1\r\nHost: lab\r\nIdempotency-Key: 0123456789abcdef\r\n";
@@ -25,7 +25,7 @@ pub(super) fn corpus() -> Vec<String> {
     ]
 }
 
-/// A good request is passed on.
+/// Checks that a valid request is passed on.
 pub(crate) async fn is_answered(client: &mut (impl AsyncRead + AsyncWrite + Unpin), good: &[u8]) {
     client.write_all(good).await.expect("it is sent");
     let mut answer = vec![0; 16 * 1024];
@@ -33,7 +33,7 @@ pub(crate) async fn is_answered(client: &mut (impl AsyncRead + AsyncWrite + Unpi
     assert!(answer[..length].starts_with(b"HTTP/1.1 201 "));
 }
 
-/// A request that two readers could understand differently is refused, once, and ends the connection.
+/// Checks that an ambiguous request is refused once and ends the connection.
 pub(crate) async fn is_refused(client: &mut (impl AsyncRead + AsyncWrite + Unpin), attempt: &str) {
     client.write_all(attempt.as_bytes()).await.expect("it is sent");
     let mut answer = String::new();

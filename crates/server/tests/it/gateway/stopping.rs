@@ -1,4 +1,4 @@
-//! How signals stop a gateway, and which do not.
+//! Signals that stop a gateway, and signals that do not.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What is stored of a response, as it is run: all of it, its head, or the address of what was made; never a credential.
+//! Stored responses: all of a response, its head, or the address of the new resource; never a credential.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -22,16 +22,16 @@ const BODY: &str = "canary-of-the-body-51c7";
 const COOKIE: &str = "canary-of-a-cookie-9f02";
 const TOKEN: &str = "canary-of-a-token-7ab3";
 
-/// A shop: orders are made, and shown to those who made them.
+/// Shop that makes orders, and shows them to their owners.
 struct Shop {
     address: SocketAddr,
     made: AtomicUsize,
     shown: AtomicUsize,
-    /// Who made an order, as the gateway said.
+    /// Owners of orders, as the gateway named them.
     owners: Mutex<HashMap<String, String>>,
-    /// What an order is by now, if it is not as it was made.
+    /// Current version of an order, if it has changed.
     now: Mutex<Now>,
-    /// How an order was asked for last.
+    /// Headers of the last request for an order.
     asked: Mutex<HeaderMap>,
     serving: Mutex<Option<JoinHandle<()>>>,
 }
@@ -42,7 +42,7 @@ enum Now {
     Changed,
     Status(u16),
     Large,
-    /// Nothing is made at the moment.
+    /// Makes nothing at the moment.
     Busy,
 }
 
@@ -72,14 +72,14 @@ impl Shop {
         *self.now.lock().expect("nobody panics with it") = now;
     }
 
-    /// Refuses connections from now on. It keeps none open.
+    /// Refuses connections from now on. No connection stays open.
     async fn close(&self) {
         let serving = self.serving.lock().expect("nobody panics with it").take().expect("it is open");
         serving.abort();
         let _ = serving.await;
     }
 
-    /// How many orders were made, and how often one was shown.
+    /// Returns the numbers of orders made and of orders shown.
     fn counts(&self) -> (usize, usize) {
         (self.made.load(Ordering::SeqCst), self.shown.load(Ordering::SeqCst))
     }
@@ -148,7 +148,7 @@ async fn show(State(shop): State<Arc<Shop>>, Path(id): Path<String>, headers: He
     response.status(status).body(Body::from(body)).expect("it is valid")
 }
 
-/// Callers are named by whoever is in front.
+/// Identity settings: the proxy in front names the callers.
 const IDENTITY: &str = "[identity]\nsource = \"trusted-headers\"\ntrusted_proxies = [\"127.0.0.1\"]\n\
                         tenant_header = \"x-tenant\"\ncaller_header = \"x-user\"\n";
 
@@ -181,13 +181,13 @@ fn unavailable(status: u16) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn of_a_head_retries_get_all_but_the_body() {
+async fn retries_get_a_stored_head_without_its_body() {
     let (site, shop, mut gateway) = open("headers").await;
     let first = gateway.send(order("{}")).await;
     assert_eq!((first.status.as_u16(), first.json()["card"].as_str()), (201, Some(BODY)));
     let from_memory = gateway.send(order("{}")).await;
     gateway.kill();
-    // A new gateway has nothing in memory.
+    // A new gateway has an empty cache.
     let gateway = start(&site, &shop, "headers");
     for again in [from_memory, gateway.send(order("{}")).await] {
         assert!(again.replayed());
@@ -229,7 +229,7 @@ async fn a_retry_gets_what_was_made_as_it_is_now() {
 }
 
 #[tokio::test]
-async fn another_caller_sees_nothing_of_it() {
+async fn another_caller_with_an_equal_key_makes_its_own_order() {
     let (_site, shop, gateway) = open("reference").await;
     gateway.send(order("{}")).await;
     let bob = || order("{}").set("x-user", "bob");
@@ -349,7 +349,7 @@ async fn the_result_of_an_asynchronous_command_is_fetched_too() {
     assert_eq!(shop.counts(), (1, 2));
 }
 
-/// A command with credentials in its request and in its response.
+/// Returns a command with credentials in its request and in its response.
 fn with_canaries(request: Send) -> Send {
     request
         .with("authorization", format!("Bearer {TOKEN}"))
@@ -474,7 +474,7 @@ async fn an_operator_sees_what_is_stored_and_settles_as_the_operation_wants() {
 }
 
 #[tokio::test]
-async fn it_can_be_said_by_a_flag_and_by_a_variable() {
+async fn store_response_can_be_set_by_flag_and_by_variable() {
     let (site, shop) = (Site::new(), Shop::open().await);
     let by_flag = site.start(shop.address, &["--store-response", "headers"]);
     by_flag.send(pay("{}")).await;

@@ -1,4 +1,4 @@
-//! Stripe's envelope on what the gateway answers around the layer, where the operation is known.
+//! Stripe's envelope on answers of the gateway outside the layer, if the operation is known.
 
 use tokio::net::TcpListener;
 

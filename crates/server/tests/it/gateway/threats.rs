@@ -1,4 +1,4 @@
-//! Attacks of the threat model (docs/src/explanation/threats-*.md) that no other test tries.
+//! Attacks: for the rows of docs/src/explanation/threats-*.md without a test elsewhere.
 
 use std::net::SocketAddr;
 
@@ -10,11 +10,11 @@ use tokio::net::TcpStream;
 use super::lab::{KEY, Reply, Send, Site, Upstream, lab, pay, problem};
 use super::proxying::by_hand;
 
-/// A proxy in front names the callers.
+/// Identity settings: a proxy in front names the callers.
 const NAMED: &str = "[identity]\nsource = \"trusted-headers\"\ntrusted_proxies = [\"127.0.0.1\"]\n\
                      tenant_header = \"X-Tenant\"\ncaller_header = \"X-Caller\"\n";
 
-/// As this caller.
+/// Returns the request as this caller.
 fn by(request: Send, tenant: &str, caller: &str) -> Send {
     request.with("x-tenant", tenant).with("x-caller", caller)
 }
@@ -71,7 +71,7 @@ async fn a_foreign_operation_answers_like_one_that_is_not_there() {
                 assert_eq!(shown(operation(other) + suffix).await, absent, "{other}{suffix}");
             }
         }
-        // Under another's key there is a command of one's own, whatever became of the other.
+        // Under another caller's key a caller has its own command, whatever the state of the other.
         for taken in [pay("[]"), slow.clone().body("[]")] {
             let reply = gateway.send(by(taken, tenant, caller)).await;
             assert_eq!((reply.status.as_u16(), reply.replayed()), (201, false));
@@ -114,7 +114,7 @@ async fn an_upstream_cannot_put_lines_into_a_replay() {
         assert_eq!(gateway.send(pay("{}")).await.problem(), problem(502, "IDEMPOTENCY_OUTCOME_UNKNOWN"));
         assert_eq!(gateway.send(pay("{}")).await.problem(), problem(409, "IDEMPOTENCY_OUTCOME_UNKNOWN"));
     }
-    // What is read as two lines is two lines, of which a cookie is for the first caller only.
+    // A header that is read as two lines is two lines, with a cookie for the first caller only.
     let split = answer("x-note: a\nset-cookie: evil=1");
     let trailing = "HTTP/1.1 201 Created\r\ntransfer-encoding: chunked\r\ntrailer: x-sum, set-cookie\r\n\r\n\
                     2\r\nok\r\n0\r\nx-sum: 7\r\nset-cookie: evil=1\r\n\r\n";
@@ -146,7 +146,7 @@ async fn a_record_that_was_tampered_with_cannot_put_lines_into_a_replay() {
         format!("unhex(replace(hex(response), '{before}', '{after}'))")
     };
     site.column(&format!("UPDATE semel_records SET response = {changed} RETURNING state"));
-    // Another gateway, which does not have it in memory.
+    // Another gateway, with an empty cache.
     let second = site.start(upstream.address, &[]);
     let again = second.send(request()).await;
     assert_eq!(again.problem(), problem(500, "IDEMPOTENCY_RESPONSE_UNREADABLE"));
@@ -253,7 +253,7 @@ async fn no_request_chooses_where_it_goes() {
                  {more}Content-Length: 0\r\n\r\n"
             );
             let answer = raw(gateway.address, request.as_bytes()).await;
-            // A path with an empty segment has no one form.
+            // A path with an empty segment has no normal form.
             let is_refused = target.starts_with('/') && target.contains("//");
             accepted += usize::from(!is_refused);
             let status = if is_refused { "400" } else { "201" };
@@ -281,7 +281,8 @@ async fn no_request_chooses_where_it_goes() {
     assert_eq!(elsewhere.seen(), 0);
 }
 
-/// Almost a mebibyte of gzip that unpacks to 160 MiB of zeros: one zero, then "the last byte 258 times" over and over.
+/// Returns almost a mebibyte of gzip that unpacks to 160 MiB of zeros: one zero, then "repeat the last byte
+/// 258 times".
 fn bomb() -> Vec<u8> {
     let mut out = vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3];
     let (mut bits, mut held) = (0_u32, 0);
@@ -370,7 +371,7 @@ async fn a_flood_of_resets_hurts_nobody_else() {
             let Ok((_, mut stream)) = ready.send_request(request.body(()).expect("it is one"), true) else {
                 break;
             };
-            // Without this, nothing of it would ever leave this process.
+            // Without this, no byte would ever leave this process.
             tokio::task::yield_now().await;
             stream.send_reset(h2::Reason::CANCEL);
         }
@@ -378,7 +379,7 @@ async fn a_flood_of_resets_hurts_nobody_else() {
         let _ = connection.await;
     }
     assert_eq!(gateway.send(pay("{}")).await.status, 201, "others are served");
-    // What was taken up comes to its end without its client, once.
+    // Begun commands complete without their client, once.
     while site.states().iter().any(|state| state == "processing") {
         tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     }
@@ -422,7 +423,7 @@ async fn nobody_forges_a_line_of_the_log() {
                 _ => line.split_once('T').is_some_and(|(date, _)| date.len() == 10 && date.starts_with("20")),
             };
             assert!(is_line, "{line:?}");
-            // A name and a path are each said as one value.
+            // A name and a path are each one value in the log.
             let as_values = if format == "json" {
                 [r#""tenant":"acme\" outcome=\"forged""#, r#""path":"/%0aforged%1b[2J""#]
             } else {

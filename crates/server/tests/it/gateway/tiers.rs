@@ -1,4 +1,4 @@
-//! Operations that need a store of a tier, in a gateway: at its start, and while its database changes.
+//! Operations that require a store of a tier: at the gateway's start, and while its database changes.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ async fn a_gateway_on_a_store_that_promises_less_does_not_start() {
     }
 }
 
-/// The tier is read again by sweeps, ten seconds after it was read last.
+/// Sweeps read the tier again ten seconds after the last time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_runs_while_the_database_promises_less_than_is_needed() {
     let cluster = Cluster::start().expect("a server can be started");

@@ -1,4 +1,5 @@
-//! TLS with clients: both versions of HTTP, the same guard, the same bounds; and certificates as who calls.
+//! TLS with clients: both versions of HTTP, the same guard and limits; and certificates that identify
+//! callers.
 
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
@@ -14,14 +15,15 @@ use super::authority::{Authority, Connection, Shown, listener, shown};
 use super::lab::{Gateway, Site, Upstream, pay, problem};
 use super::smuggling::{corpus, is_answered, is_refused};
 
-/// An authority that has issued a certificate for `localhost`.
+/// Makes an authority with a certificate for `localhost`.
 fn authority() -> Authority {
     let authority = Authority::new();
     authority.issue("server", "/CN=gateway", &Shown::server("DNS:localhost"));
     authority
 }
 
-/// A gateway that speaks TLS, with more settings; the authority of its certificate; its upstream.
+/// Starts a gateway with TLS and further settings; returns the authority of its certificate and its upstream,
+/// too.
 async fn encrypted(more: &str) -> (Site, Authority, Arc<Upstream>, Gateway) {
     let (site, authority, upstream) = (Site::new(), authority(), Upstream::start().await);
     let file = format!("{more}\n{}", listener("tls", &authority, "server"));
@@ -172,7 +174,7 @@ async fn a_certificate_can_be_required_of_everybody() {
     assert_eq!(upstream.seen(), 1);
 }
 
-/// What says that clients are known by certificates of this authority.
+/// Returns settings that identify clients by certificates of this authority.
 fn by_certificate(server: &Authority, clients: &Authority, identity: &str) -> String {
     let tls = listener("tls", server, "server");
     let ca = shown(&clients.certificate());
@@ -306,7 +308,7 @@ async fn a_certificate_that_ends_lets_nobody_in_on_an_open_connection_either() {
     assert_eq!(upstream.seen(), 1);
 }
 
-/// Runs a command that reads the configuration; what it ends with, and all that it says.
+/// Runs a command that reads the configuration; returns its exit code and all its output.
 fn run(site: &Site, file: &str, words: &[&str]) -> (Option<i32>, String) {
     std::fs::write(site.folder.path().join("semel.toml"), file).expect("there is room");
     let output = site.semel().args(words).output().expect("the program runs");

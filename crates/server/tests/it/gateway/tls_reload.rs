@@ -1,4 +1,5 @@
-//! Certificates are exchanged under a running gateway: no request is lost, and what is broken changes nothing.
+//! Certificates that are replaced under a running gateway: no request is lost, and a broken file changes
+//! nothing.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use rustls::pki_types::pem::PemObject;
 use super::authority::{Authority, Client, Connection, Shown};
 use super::lab::{Gateway, Site, Upstream, pay, problem};
 
-/// A gateway, and the files that it reads, which a test may exchange.
+/// Gateway, and its files, which a test may replace.
 struct Lab {
     site: Site,
     authority: Authority,
@@ -18,7 +19,7 @@ struct Lab {
     gateway: Gateway,
 }
 
-/// Puts a file in place in one step, as whoever renews certificates should.
+/// Replaces a file atomically, as a renewal should.
 fn exchange(from: &Path, to: &Path) {
     let fresh = to.with_extension("new");
     std::fs::copy(from, &fresh).expect("there is room");
@@ -45,7 +46,7 @@ impl Lab {
         self.site.folder.path().join(name)
     }
 
-    /// Whether this is the certificate that a new connection is shown.
+    /// Returns true if a new connection gets this certificate.
     async fn shows(&self, name: &str) -> bool {
         let stream = self.authority.client().connect(self.gateway.address).await.expect("hands are shaken");
         let shown = stream.get_ref().1.peer_certificates().expect("it shows one")[0].clone();

@@ -1,4 +1,4 @@
-//! TLS with the services that a gateway asks: a service that does not prove its name is told nothing, and nothing runs.
+//! TLS with services of the gateway: a service with an unproven name gets nothing, and nothing runs.
 
 use serde_json::json;
 
@@ -8,7 +8,7 @@ use super::issuer::{KeyServer, Signer, by, settings as jwt};
 use super::lab::{Site, Upstream, pay, problem};
 use super::reconciling::{Bank, SHORT, keyed, settings as bank_settings, settled, site};
 
-/// An authority that has issued a certificate for `localhost`, and one for the gateway.
+/// Makes an authority with a certificate for `localhost`, and one for the gateway.
 fn authority() -> Authority {
     let authority = Authority::new();
     authority.issue("service", "/CN=service", &Shown::server("DNS:localhost"));
@@ -16,7 +16,7 @@ fn authority() -> Authority {
     authority
 }
 
-/// The settings that trust this authority and show a certificate of it.
+/// Returns settings that trust this authority and present a certificate of it.
 fn files(authority: &Authority, prefix: &str) -> String {
     format!(
         "{prefix}ca = {}\n{prefix}certificate = {}\n{prefix}key = {}\n",
@@ -113,7 +113,7 @@ async fn files_that_cannot_be_used_are_named_by_the_check_and_at_the_start() {
 async fn credentials_in_the_clear_are_named_by_the_check_and_at_the_start() {
     let (site, upstream) = (Site::new(), Upstream::start().await);
     let told = "`defaults.authorize_url`: the callers' credentials cross the network in the clear";
-    // An address for documentation, which is never asked here.
+    // An address for documentation, which no test connects to.
     let file = "[defaults]\nauthorize_url = \"http://192.0.2.1/check\"\n";
     let gateway = site.start_with(upstream.address, file, &[]);
     gateway.logs(told).await;

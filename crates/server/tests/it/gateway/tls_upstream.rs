@@ -1,11 +1,11 @@
-//! TLS with the upstream: whoever does not prove its name gets nothing, and what was not sent may be sent again.
+//! TLS with the upstream: a server with an unproven name gets nothing, and an unsent command may be retried.
 
 use tokio::net::TcpListener;
 
 use super::authority::{Authority, Shown, shown};
 use super::lab::{Gateway, Site, Upstream, pay, problem};
 
-/// An authority that has issued a certificate for `localhost`.
+/// Makes an authority with a certificate for `localhost`.
 fn authority() -> Authority {
     let authority = Authority::new();
     authority.issue("upstream", "/CN=upstream", &Shown::server("DNS:localhost"));
@@ -70,7 +70,7 @@ async fn an_upstream_of_another_authority_gets_nothing_until_its_own_is_named() 
     let doctor = site.semel().args(["doctor", "--upstream", &format!("https://localhost:{port}")]).output();
     let said = String::from_utf8_lossy(&doctor.expect("the program runs").stdout).into_owned();
     assert!(said.contains("gives HEAD / no answer: not sent: invalid peer certificate"), "{said}");
-    // In one step: a gateway may look at any moment.
+    // Atomically: the gateway may read it at any moment.
     std::fs::copy(authority.certificate(), roots.with_extension("new")).expect("there is room");
     std::fs::rename(roots.with_extension("new"), &roots).expect("it takes its place");
     gateway.logs("the files for TLS have changed").await;
@@ -103,7 +103,7 @@ async fn an_upstream_without_tls_or_without_a_word_gets_nothing() {
     assert_eq!(upstream.seen(), 0);
     drop(gateway);
     let silent = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
-    // A connection that is not made is given up after half of a call's time.
+    // Connecting is given up after half of a call's timeout.
     let file = format!("[upstream_tls]\nca = {}\n", shown(&authority.certificate()));
     let address = format!("https://{}", silent.local_addr().expect("it is bound"));
     let gateway = site.start_at(&address, &file, &["--timeout", "1s"], &[]);

@@ -1,4 +1,4 @@
-//! An unknown record says what to look for where its effect would be.
+//! An unknown record names the identifiers to look for at the place of its effect.
 
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -9,7 +9,7 @@ use super::reconciling::json_of;
 
 const RULE: &str = "[[operation]]\nname = \"orders.pay\"\nmatch = \"POST /orders/{id}/payments\"\n";
 
-/// Sends a command that comes to nothing certain, and returns its record as the command line shows it.
+/// Sends a command with an uncertain outcome, and returns its record as the command line shows it.
 async fn unknown(site: &Site, gateway: &Gateway, what: &str) -> Value {
     gateway.send(pay("{}").target("/orders/4711/payments").doing(what)).await;
     let (records, _) = json_of(site, &["records", "list", "--state", "unknown"]);
@@ -40,7 +40,7 @@ async fn a_call_without_an_answer_says_how_long_it_was_waited_for() {
     assert_eq!(seen["seen"], "POST /orders/{id}/payments: no answer within 300 ms");
 }
 
-/// What `records explain` says about the only unknown record.
+/// Returns the output of `records explain` about the only unknown record.
 fn explained(site: &Site) -> String {
     let (records, _) = json_of(site, &["records", "list", "--state", "unknown"]);
     let id = records[0]["operationId"].as_str().expect("there is one").to_owned();
@@ -59,7 +59,7 @@ async fn an_answer_that_is_still_read_is_told() {
         let told = explained(&site);
         assert_eq!(told.contains(awaited), is_awaited, "{late}: {told}");
     }
-    // A word that was heard is not waited for.
+    // An answer that has arrived is not waited for.
     let (site, upstream) = (Site::new(), Upstream::start().await);
     let gateway = site.start_with(upstream.address, RULE, &[]);
     unknown(&site, &gateway, "status-503").await;
@@ -80,7 +80,7 @@ async fn a_connection_that_broke_off_says_how() {
     let address = listener.local_addr().expect("it is bound");
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
-            // Reads a head, and closes without a word.
+            // Reads a head, and closes without an answer.
             let _ = read_head(&mut stream).await;
         }
     });

@@ -1,4 +1,4 @@
-//! Switches of protocols: only a WebSocket handshake, and only by the answer that belongs to it.
+//! Switches of protocols: only by a WebSocket handshake, and only with its own answer.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -9,13 +9,14 @@ use tokio::net::{TcpListener, TcpStream};
 use super::lab::Site;
 use super::recorder::exchange;
 
-/// The handshake of RFC 6455, section 1.3, and its answer.
+/// Handshake of RFC 6455, section 1.3, and its answer.
 const HANDSHAKE: &str = "GET /chat HTTP/1.1\r\nHost: lab\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
      Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 const ANSWER: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
      Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n";
 
-/// An upstream that answers every request with these bytes, and then sends back what it gets; with what it got.
+/// Starts an upstream that answers every request with these bytes and then echoes; also returns the received
+/// bytes.
 async fn echo(answer: &'static str) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = listener.local_addr().expect("it is bound");
@@ -112,7 +113,7 @@ async fn other_protocols_are_not_asked_for_and_never_tunnelled() {
         let request = HANDSHAKE.replace("Upgrade: websocket", &format!("Upgrade: {value}"));
         let request = request.replace("Connection: Upgrade", "Connection: Upgrade, close");
         let answer = exchange(gateway.address, request.as_bytes()).await;
-        // The upstream switches although nobody asked it to.
+        // The upstream switches without a request to do so.
         assert!(
             answer.starts_with("HTTP/1.1 502 ") && answer.contains("UPSTREAM_FAILED"),
             "{value}: {answer}"

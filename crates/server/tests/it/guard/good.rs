@@ -1,4 +1,4 @@
-//! What honest clients do works as it does without the guard.
+//! Valid requests work like without the guard.
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
@@ -96,7 +96,7 @@ async fn an_upgrade_is_opaque_from_its_101_on() {
     let mut client = lab.connect().await;
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     client.until("/ 0 \n").await;
-    // An eager client sends the first bytes of the new protocol along.
+    // A client sends the first bytes of the new protocol early.
     client
         .send("GET /upgrade HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n\0\neager")
         .await;

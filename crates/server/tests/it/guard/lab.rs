@@ -1,4 +1,4 @@
-//! A hyper server behind the guard, which counts the requests its service has seen whole.
+//! hyper server behind the guard, which counts the complete requests that its service has seen.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -29,9 +29,9 @@ pub(crate) struct Lab {
 struct Shared {
     seen: AtomicUsize,
     broken: AtomicUsize,
-    /// What requests to `/gated` wait for.
+    /// Gate for requests to `/gated`.
     gate: Semaphore,
-    /// The connections that have come to their end.
+    /// Ended connections.
     ended: Semaphore,
 }
 
@@ -54,22 +54,22 @@ impl Lab {
         Lab { address, shared }
     }
 
-    /// How many requests the service has read to their end.
+    /// Returns the number of requests that the service has read to their end.
     pub(crate) fn seen(&self) -> usize {
         self.shared.seen.load(Ordering::SeqCst)
     }
 
-    /// How many requests broke off while the service read them.
+    /// Returns the number of requests that broke off while the service read them.
     pub(crate) fn broken(&self) -> usize {
         self.shared.broken.load(Ordering::SeqCst)
     }
 
-    /// Lets one request to `/gated` go on.
+    /// Lets one request to `/gated` continue.
     pub(crate) fn open_gate(&self) {
         self.shared.gate.add_permits(1);
     }
 
-    /// Returns once another connection has ended on the server's side.
+    /// Waits until another connection has ended on the server's side.
     pub(crate) async fn one_ended(&self) {
         let ended = tokio::time::timeout(FOREVER, self.shared.ended.acquire()).await;
         ended.expect("a connection ends").expect("this is never closed").forget();
@@ -79,7 +79,7 @@ impl Lab {
         Client(TcpStream::connect(self.address).await.expect("the server listens"))
     }
 
-    /// Everything the server says to these bytes until it closes the connection.
+    /// Returns the server's whole answer to these bytes, until it closes the connection.
     pub(crate) async fn converse(&self, bytes: impl AsRef<[u8]>) -> String {
         let mut client = self.connect().await;
         client.send(bytes).await;
@@ -94,7 +94,7 @@ impl Client {
         self.0.write_all(bytes.as_ref()).await.expect("the server reads");
     }
 
-    /// Reads until this text has arrived, and returns all up to there.
+    /// Reads until this text has arrived, and returns everything up to there.
     pub(crate) async fn until(&mut self, text: &str) -> String {
         let mut read = Vec::new();
         let reading = async {
@@ -108,7 +108,7 @@ impl Client {
         read
     }
 
-    /// Everything until the server closes the connection.
+    /// Returns everything until the server closes the connection.
     pub(crate) async fn rest(&mut self) -> String {
         let mut read = Vec::new();
         let outcome = tokio::time::timeout(FOREVER, self.0.read_to_end(&mut read)).await;
@@ -122,7 +122,7 @@ async fn serve(stream: Guarded<TcpStream>, shared: Arc<Shared>) {
     let answering = shared.clone();
     let service = service_fn(move |request| answer(request, answering.clone()));
     let builder = auto::Builder::new(TokioExecutor::new());
-    // A connection that breaks off is part of what is tested; what the client sees of it is asserted there.
+    // Broken connections are part of the tests; the client's side asserts them.
     let _ = builder.serve_connection_with_upgrades(TokioIo::new(stream), service).await;
     shared.ended.add_permits(1);
 }

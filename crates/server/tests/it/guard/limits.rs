@@ -1,4 +1,4 @@
-//! The limits in time and size. No test asserts how long something takes, only what comes of it.
+//! Limits in time and size. No test asserts a duration, only the outcome.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ async fn a_long_response_does_not_count_as_idle() {
     let lab = Lab::start(limits).await;
     let mut client = lab.connect().await;
     client.send("GET /gated HTTP/1.1\r\nHost: a\r\n\r\n").await;
-    // Another connection idles to its end meanwhile, so every limit has passed at least once.
+    // Another connection idles to its end meanwhile, so every timeout has passed at least once.
     assert_eq!(lab.converse("").await, "");
     lab.open_gate();
     assert!(client.rest().await.ends_with("/gated 0 \n"));

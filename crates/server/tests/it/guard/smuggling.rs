@@ -1,14 +1,14 @@
-//! Attempts to smuggle: each is refused, the connection closes, and the service sees exactly what was honest.
+//! Attempts to smuggle: each is refused, the connection closes, and the service sees only the valid requests.
 
 use semel_gateway::guard::Limits;
 
 use super::lab::Lab;
 
 const GOOD: &str = "POST /good HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello";
-/// The request that must never be seen.
+/// Request that must never be seen.
 const HIDDEN: &str = "GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n";
 
-/// Heads, each followed by what might take the hidden request for one of its own.
+/// Heads, each followed by bytes that might take the hidden request as their own.
 const HEADS: &[&str] = &[
     // CL.TE, TE.CL, TE.TE and CL.CL
     "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -72,7 +72,7 @@ const CHUNKS: &[&str] = &[
     "5\r\nhello\r\n0\r\nX : 1\r\n\r\n",
 ];
 
-/// After two honest requests: two answers, one refusal, and the end.
+/// Checks a conversation after two valid requests: two answers, one refusal, and the end.
 fn assert_refused(conversation: &str, attempt: &str) {
     assert_eq!(conversation.matches("HTTP/1.1 200 OK\r\n").count(), 2, "{attempt:?}: {conversation}");
     assert_eq!(
@@ -132,7 +132,7 @@ async fn a_bad_chunk_after_an_early_answer_adds_no_second_answer() {
     let mut client = lab.connect().await;
     client.send("POST /early HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n").await;
     let mut conversation = client.until("early").await;
-    // The server may have closed already, which is as good.
+    // The server may have closed already, which is fine, too.
     let _ = tokio::io::AsyncWriteExt::write_all(&mut client.0, format!("x\r\n{HIDDEN}").as_bytes()).await;
     let mut rest = Vec::new();
     let _ = tokio::io::AsyncReadExt::read_to_end(&mut client.0, &mut rest).await;
@@ -146,7 +146,7 @@ async fn a_refusal_waits_for_the_response_before_it() {
     let lab = Lab::start(Limits::default()).await;
     let mut client = lab.connect().await;
     client.send(format!("GET /gated HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\n\r\n{HIDDEN}")).await;
-    // The next request on another connection is answered, so this one has been read as well.
+    // The next request on another connection is answered, so this one has been read, too.
     let mut other = lab.connect().await;
     other.send(GOOD).await;
     other.until("hello\n").await;

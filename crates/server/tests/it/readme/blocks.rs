@@ -1,24 +1,24 @@
-//! The fenced blocks of a page, the commands in them, and whether a program said what a page shows.
+//! Fenced blocks of a page, their commands, and the comparison of output with a page.
 
 use crate::snapshot::masked;
 
-/// A fenced block.
+/// Fenced block.
 pub(crate) struct Block {
     pub(crate) language: String,
     pub(crate) text: String,
-    /// The line of its first line.
+    /// Line number of its first line.
     pub(crate) line: usize,
 }
 
-/// A command as it is printed.
+/// Command in a block.
 pub(crate) struct Command {
-    /// Without its comment.
+    /// Command without its comment.
     pub(crate) line: String,
-    /// How it must end: 0, unless the comment says `exit code 1`.
+    /// Expected exit code: 0, unless the comment says `exit code 1`.
     pub(crate) code: i32,
 }
 
-/// Every fenced block of a page.
+/// Returns every fenced block of a page.
 pub(crate) fn blocks(page: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut open: Option<Block> = None;
@@ -39,7 +39,7 @@ pub(crate) fn blocks(page: &str) -> Vec<Block> {
     blocks
 }
 
-/// The commands of a `sh` block; one may go on over several lines.
+/// Returns the commands of a `sh` block; one may span several lines.
 pub(crate) fn commands(block: &str) -> Vec<Command> {
     let joined = block.replace("\\\n", " ");
     let lines = joined.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -52,8 +52,8 @@ pub(crate) fn commands(block: &str) -> Vec<Command> {
         .collect()
 }
 
-/// Whether this was said: line by line, but that `…` stands for anything within a line, a line of its own for any
-/// number of lines, and what differs from run to run is not compared.
+/// Compares output with a page line by line. `…` stands for anything within a line, or alone for any number
+/// of lines; values that differ from run to run are masked.
 pub(crate) fn says(said: &str, shown: &str) -> Result<(), String> {
     let (said, shown) = (masked(said), masked(shown));
     let said: Vec<&str> = said.lines().map(str::trim_end).collect();
@@ -83,7 +83,7 @@ pub(crate) fn says(said: &str, shown: &str) -> Result<(), String> {
     }
 }
 
-/// Whether a line is this one, `…` standing for anything.
+/// Returns true if a line matches the pattern, in which `…` stands for anything.
 fn is_like(line: &str, pattern: &str) -> bool {
     let mut parts = pattern.split('…');
     let Some(rest) = parts.next().and_then(|first| line.strip_prefix(first)) else { return false };

@@ -1,4 +1,4 @@
-//! A reader at a terminal: one folder, the servers that were started, and where the README's addresses really are.
+//! Reader's session at a terminal: one folder, the started servers, and the real addresses for the README's.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -11,23 +11,23 @@ use super::blocks;
 use crate::commands::text;
 use crate::gateway::lab::semel;
 
-/// The database that the README names.
+/// Database that the README names.
 const DATABASE: &str = "postgres://semel@db.internal/semel";
-/// The command whose outcome nobody knows, once there is one.
+/// Placeholder for the id of the command with an unknown outcome.
 const LOST: &str = "OPERATION_ID";
 
 pub(super) struct Session {
     folder: TempDir,
-    /// An address as the README prints it, and where that is here.
+    /// Addresses in the README, with the real ones.
     places: Vec<(&'static str, String)>,
     servers: Vec<Server>,
     database: Database,
 }
 
-/// A program that stays up.
+/// Program that stays up.
 struct Server {
     process: Child,
-    /// Held open: a program whose output nobody can read would end.
+    /// Held open: the program would end if its output could not be read.
     output: BufReader<ChildStdout>,
 }
 
@@ -64,7 +64,7 @@ impl Session {
         std::fs::write(self.folder.path().join(name), content).expect("there is room");
     }
 
-    /// Runs a command of the README, and returns what it printed.
+    /// Runs a command of the README, and returns its output.
     pub(super) fn run(&mut self, command: &blocks::Command, line: usize) -> String {
         match command.line.as_str() {
             "cargo run --release -- demo" => self.start_demo(),
@@ -82,7 +82,7 @@ impl Session {
         }
     }
 
-    /// A command in a shell that finds `semel`, and whose settings lead to the servers that run.
+    /// Returns a shell command that finds `semel`, with settings for the running servers.
     fn bash(&self, line: &str) -> Command {
         let program = std::path::Path::new(env!("CARGO_BIN_EXE_semel"));
         let folder = program.parent().expect("it is in a folder").display();
@@ -115,13 +115,13 @@ impl Session {
         self.places.push((printed, place));
     }
 
-    /// The line with the addresses and ids that there are here.
+    /// Returns the line with the real addresses and ids.
     fn really(&self, line: &str) -> String {
         let mut really = line.replace(DATABASE, &self.database.url());
         if really.contains(LOST) {
             really = really.replace(LOST, &self.lost());
         }
-        // Not one after the other: what is put in may look like what is still to be replaced.
+        // Not one after the other: a replacement may look like a further placeholder.
         let marked = self
             .places
             .iter()
@@ -133,12 +133,12 @@ impl Session {
             .fold(marked, |line, ((_, place), mark)| line.replace(&format!("<{mark}>"), place))
     }
 
-    /// What was said, with the addresses that the README has.
+    /// Returns the output with the README's addresses.
     fn as_printed(&self, said: &str) -> String {
         self.places.iter().fold(said.to_owned(), |said, (printed, place)| said.replace(place, printed))
     }
 
-    /// The id of the command whose outcome nobody knows.
+    /// Returns the id of the command with an unknown outcome.
     fn lost(&self) -> String {
         let mut list = semel(self.folder.path());
         let list = list.args(["records", "list", "--state", "unknown", "--json"]).output().expect("it runs");
@@ -146,7 +146,7 @@ impl Session {
         records[0]["operationId"].as_str().expect("a command was lost").to_owned()
     }
 
-    /// The demo as the README starts it; the program is the one under test.
+    /// Starts the demo like the README, with the program under test.
     fn start_demo(&mut self) -> String {
         let mut demo = semel(self.folder.path());
         let (server, said) = start(demo.arg("demo"), "  curl -s http://");
@@ -166,7 +166,7 @@ impl Session {
         self.as_printed(&said)
     }
 
-    /// A gateway on ports of its own, and one command through it whose answer is lost.
+    /// Starts a gateway on its own ports, and sends one command whose answer is lost.
     fn start_gateway(&mut self, line: &str) -> String {
         let mut serve = self.bash(&format!("exec {line}"));
         serve.env("SEMEL_LISTEN", "127.0.0.1:0").env("SEMEL_ADMIN_LISTEN", "127.0.0.1:0");
@@ -186,7 +186,7 @@ impl Session {
     }
 }
 
-/// Starts a program, and reads what it says up to the line that begins like this.
+/// Starts a program, and reads its output up to the line with this beginning.
 fn start(command: &mut Command, last: &str) -> (Server, String) {
     let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("the program runs");
     let output = BufReader::new(process.stdout.take().expect("it is piped"));
@@ -202,7 +202,7 @@ fn start(command: &mut Command, last: &str) -> (Server, String) {
     }
 }
 
-/// The reader's own service: it answers, or breaks off after it has read a request that asks for that.
+/// Starts the reader's own service: it answers, or breaks off after a request that asks for that.
 fn upstream() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = listener.local_addr().expect("it is bound").to_string();

@@ -1,4 +1,4 @@
-//! A payment service that keeps the contract by itself, or breaks it in exactly one way.
+//! Payment service that fulfils the contract by itself, or violates it in exactly one way.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -15,39 +15,39 @@ use axum::routing::{get, post};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-/// How long a payment takes: long enough for duplicates to arrive, and for a client to hang up in the middle.
+/// Duration of a payment: long enough for duplicates to arrive, and for a client to disconnect meanwhile.
 const PAYING: Duration = Duration::from_millis(40);
 
-/// What is wrong with a shop.
+/// Fault of a shop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
-    /// Nothing.
+    /// No fault.
     None,
-    /// It never looks at a key.
+    /// Ignores keys.
     IgnoresKeys,
-    /// It looks whether a key is known, pays, and only then remembers it.
+    /// Looks a key up, pays, and only then stores it.
     ChecksThenActs,
-    /// It does not compare requests.
+    /// Does not compare requests.
     NoFingerprint,
-    /// It compares requests as bytes, and runs what differs.
+    /// Compares requests as bytes, and runs different spellings.
     RunsOtherSpellings,
-    /// It does not know whose key it is.
+    /// Shares keys among callers.
     SharesCallers,
-    /// A replay has other bytes.
+    /// Replays with other bytes.
     ChangesBytes,
-    /// A replay has another header.
+    /// Replays with another header.
     ChangesHeaders,
-    /// What it remembers of a payment is gone if its client is.
+    /// Forgets a payment whose client has disconnected.
     ForgetsWithItsClient,
-    /// It replays a payment to a GET.
+    /// Replays a payment to a GET.
     ReplaysToGet,
-    /// It refuses every retry, and keeps to everything else.
+    /// Refuses every retry, and fulfils everything else.
     RefusesRetries,
-    /// Its answers name nothing, so that nobody can tell them apart.
+    /// Answers without any name, so that they cannot be told apart.
     SaysNothing,
 }
 
-/// A shop on a free port.
+/// Shop on a free port.
 pub(crate) struct Shop {
     pub(crate) address: SocketAddr,
     flaw: Flaw,
@@ -78,7 +78,7 @@ impl Shop {
         shop
     }
 
-    /// How many payments were made.
+    /// Returns the number of payments.
     pub(crate) fn payments(&self) -> usize {
         self.payments.load(Ordering::SeqCst)
     }
@@ -118,7 +118,7 @@ fn problem(status: u16, title: &str) -> Response {
     (StatusCode::from_u16(status).expect("it is a status"), headers, body).into_response()
 }
 
-/// The key of a request, if it has one, and one that is well-formed.
+/// Returns the key of a request, if it has a well-formed one.
 fn key_of(headers: &HeaderMap) -> Result<String, Box<Response>> {
     let mut lines = headers.get_all("idempotency-key").iter();
     let (Some(line), None) = (lines.next(), lines.next()) else {
@@ -198,7 +198,7 @@ async fn pay(State(shop): State<Arc<Shop>>, headers: HeaderMap, body: Bytes) -> 
 }
 
 impl Shop {
-    /// What a key that is known is answered; else it is claimed in the same step.
+    /// Returns the answer for a known key; claims an unknown one in the same step.
     fn answer_from_memory(&self, record: &(String, String), request: &str) -> Option<Response> {
         let mut known = self.known();
         match known.get(record) {
@@ -220,7 +220,7 @@ impl Shop {
     }
 }
 
-/// Forgets a payment when it is dropped, as a handler is whose client hung up.
+/// Forgets a payment when it is dropped, like a handler whose client disconnected.
 struct Forget {
     shop: Arc<Shop>,
     record: (String, String),
