@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_problem_document_has_is_of_its_kind() {
+    fn members_of_a_problem_document_have_their_types() {
         for (body, why) in [
             ("[]", "its body is not a JSON object"),
             ("oops", "its body is not JSON"),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn advice_that_is_there_is_one_of_its_three_words() {
+    fn retry_advice_is_one_of_three_words() {
         let advised =
             |word| check(&answer("application/problem+json", "{}", Some(word)), AnswerProfile::Ietf, false);
         for word in ["same-key", "poll", "never"] {

@@ -1,4 +1,4 @@
-//! What counts as declared, and what a document cannot do to the audit.
+//! Declarations that count, and the bounds of an audit against hostile documents.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -9,22 +9,22 @@ use super::{AuditOptions, audit, read_text};
 
 const ANSWERS: &str = "{201: {}, 400: {}, 409: {}, '422': {}}";
 
-/// A document with these paths and components, as YAML with two spaces in front.
+/// Returns a document with these paths and components, as YAML with two spaces in front.
 fn document(rest: &str) -> String {
     format!("openapi: 3.1.0\ninfo: {{title: t, version: '1'}}\n{rest}\n")
 }
 
-/// What is said about the document.
+/// Returns the report on a document.
 fn found(document: &str) -> AuditReport {
     audit(document, &AuditOptions::default()).unwrap_or_else(|error| panic!("{error:#}: {document}"))
 }
 
-/// An audit of PUT and DELETE too.
+/// Returns the options that audit PUT and DELETE, too.
 fn every_method() -> AuditOptions<'static> {
     AuditOptions { all_methods: true, ..AuditOptions::default() }
 }
 
-/// Why the document is refused.
+/// Returns the reason for which the document is refused.
 fn refused(document: &str) -> String {
     match audit(document, &every_method()) {
         Ok(report) => panic!("it is read: {report:?}"),
@@ -32,14 +32,14 @@ fn refused(document: &str) -> String {
     }
 }
 
-/// The one endpoint of a document.
+/// Returns the only endpoint of a document.
 fn only(document: &str) -> Value {
     let report = found(document);
     assert_eq!(report.endpoints.len(), 1, "{report:?}");
     report.to_json()["endpoints"][0].clone()
 }
 
-/// The endpoint `POST /a` with these members, and what is missing of it.
+/// Returns the report on the endpoint `POST /a` with these members.
 fn post(members: &str) -> Value {
     only(&document(&format!("paths:\n  /a:\n    post:\n      {}", members.replace('\n', "\n      "))))
 }
@@ -434,7 +434,7 @@ fn an_address_in_place_of_a_file_is_named_as_the_mistake() {
 }
 
 #[test]
-fn depth_has_an_end() {
+fn too_deep_nesting_is_refused() {
     for (open, close) in [("[", "]"), ("{a: ", "}"), ("- ", "")] {
         for levels in [129, 1_000, 100_000] {
             let said = refused(&format!("{}x{}", open.repeat(levels), close.repeat(levels)));
@@ -464,7 +464,7 @@ fn references_in_a_circle_are_an_error() {
 }
 
 #[test]
-fn a_long_chain_of_references_is_followed_so_far() {
+fn chains_of_references_are_followed_up_to_a_limit() {
     let chain = |length: usize| {
         let links = (0..length).map(|link| format!("p{link}: {{$ref: '#/x/p{}'}}, ", link + 1));
         let links = links.collect::<String>();
@@ -477,7 +477,7 @@ fn a_long_chain_of_references_is_followed_so_far() {
     assert!(refused(&chain(32)).contains("does not end after 32 others"));
 }
 
-/// Ten of the former in each of a hundred: written out, it would be larger than anything.
+/// Returns a document of a hundred nested aliases, which would be gigantic if they were expanded.
 fn laughs(first: &str, next: impl Fn(&str) -> String) -> String {
     let mut text = format!("x-0: &x0 {first}\n");
     for level in 1..100 {
@@ -580,7 +580,7 @@ fn the_table_is_aligned_and_cannot_steer_a_terminal() {
     );
 }
 
-/// Pieces that a document is made of, in any order.
+/// Returns pieces of documents, in any order.
 fn pieces() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "openapi: 3.1.0\n",
