@@ -159,7 +159,7 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
     if bytes.len() > MAX_BYTES { Err(format!("it has more than {MAX_BYTES} bytes")) } else { Ok(bytes) }
 }
 
-/// The words of the parser may repeat the contents of the file.
+/// Returns the mistake without the parser's own text, which may repeat the contents of the file.
 fn not_pem(error: &pem::Error) -> String {
     let what = match error {
         pem::Error::MissingSectionEnd { .. } => "a section in it has no end",

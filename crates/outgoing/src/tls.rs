@@ -217,7 +217,7 @@ impl Host {
 }
 
 impl Made {
-    /// Says once that the files cannot be used.
+    /// Logs once that the files cannot be used.
     fn complain(&mut self, why: String) {
         if self.complaint.as_ref() != Some(&why) {
             tracing::error!(

@@ -1,4 +1,4 @@
-//! The client against real sockets and real TLS, the hostile ones included.
+//! Tests of the client against real sockets and real TLS, including hostile servers.
 
 mod plain;
 mod server;

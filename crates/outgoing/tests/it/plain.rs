@@ -1,4 +1,4 @@
-//! Plain HTTP: everything is bounded, and half an answer is none.
+//! Plain HTTP: everything is bounded, and an incomplete answer is an error.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn question(client: &Client) -> Request<Full<Bytes>> {
     client.request(Method::GET, client.address().target()).body(Full::default()).expect("it is a request")
 }
 
-/// Asks a server that answers so.
+/// Sends a request to a server with this answer.
 async fn asked(answer: &'static str, then: Then, timeout: Duration) -> Result<Response<Bytes>, Error> {
     let server = Server::start(answer, then).await;
     let client = client(&server.url()).timeout(timeout);
@@ -77,7 +77,7 @@ async fn a_hostile_server_costs_a_bounded_time_and_a_bounded_memory() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_away_got_nothing() {
+async fn an_unreachable_server_means_never_sent() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let url = format!("http://{}", listener.local_addr().expect("it is bound"));
     drop(listener);

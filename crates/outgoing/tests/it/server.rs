@@ -1,4 +1,4 @@
-//! Servers that say what a test tells them.
+//! Servers that send the bytes of a test.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A server that answers each request with the same bytes.
+/// Server that answers each request with the same bytes.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     pub(crate) connections: Arc<AtomicUsize>,
     pub(crate) requests: Arc<AtomicUsize>,
 }
 
-/// The end of an answer.
+/// End of an answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Then {
     /// The connection closes.

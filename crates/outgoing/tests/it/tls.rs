@@ -1,4 +1,4 @@
-//! TLS: a server proves its name to an authority that is trusted, or gets nothing.
+//! TLS: a server without a trusted proof of its name gets nothing.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,7 +22,7 @@ fn trusting(ca: PathBuf) -> TlsSettings {
     TlsSettings { trust: Trust::Authorities(ca), own: None }
 }
 
-/// Asks what is at this port of this host.
+/// Returns the body of a GET to this port of this host.
 async fn asked(host: &str, port: u16, tls: TlsSettings) -> Result<String, Error> {
     let client = Client::new(format!("https://{host}:{port}/").parse().expect("it is one"), tls)?;
     ask(&client).await
@@ -55,7 +55,7 @@ async fn only_a_server_that_proves_its_name_gets_a_request() {
 }
 
 #[tokio::test]
-async fn a_server_may_want_a_certificate() {
+async fn a_required_client_certificate_is_presented() {
     let (authority, clients) = (authority(), Authority::new());
     clients.issue("semel", "/CN=semel", &Shown::client());
     let server = Server::start(ANSWER, Then::Close).await;
@@ -95,7 +95,7 @@ async fn files_that_cannot_be_used_are_named() {
 }
 
 #[tokio::test]
-async fn an_authority_that_was_exchanged_counts_without_a_restart() {
+async fn a_replaced_authority_applies_without_a_restart() {
     let (authority, stranger) = (authority(), Authority::new());
     let server = Server::start(ANSWER, Then::Close).await;
     let port = authority.encrypt("server", server.address).await;
