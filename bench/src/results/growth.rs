@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
-use semel_core::{Change, Store};
+use semel_core::{Change, Records};
 use semel_stores::postgres::Address;
 use semel_stores::{PostgresStore, SqliteStore};
 use semel_testkit::postgres::{Cluster, Database};
@@ -167,14 +167,14 @@ pub async fn run(form: Form) -> Result<Section> {
     let folder = tempfile::TempDir::new()?;
     let file = Place::File { folder };
     let path = file.path().ok_or("a file has a path")?;
-    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(path)?);
+    let store: Arc<dyn Records> = Arc::new(SqliteStore::open(path)?);
     let sqlite = curve("SQLite", &file, &store, sizes, form).await?;
     drop((store, file));
 
     let cluster = Box::new(Cluster::start_with(&[("max_wal_size", "2GB"), ("shared_buffers", "1GB")])?);
     let database = cluster.create_database()?;
     let address: Address = database.url().parse()?;
-    let store: Arc<dyn Store> = Arc::new(PostgresStore::open(&address).await?);
+    let store: Arc<dyn Records> = Arc::new(PostgresStore::open(&address).await?);
     let server = Place::Server { database, _cluster: cluster };
     let postgres = curve("PostgreSQL", &server, &store, sizes, form).await?;
     Ok(section(&[sqlite, postgres]))
@@ -183,7 +183,7 @@ pub async fn run(form: Form) -> Result<Section> {
 /// Makes a folder with a file `semel.db` of this many settled records.
 pub(super) async fn folder_with(records: u64) -> Result<tempfile::TempDir> {
     let file = Place::File { folder: tempfile::TempDir::new()? };
-    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(file.path().ok_or("a file has a path")?)?);
+    let store: Arc<dyn Records> = Arc::new(SqliteStore::open(file.path().ok_or("a file has a path")?)?);
     complete(&store, template()).await?;
     drop(store);
     file.fill(records)?;
@@ -202,7 +202,7 @@ fn template() -> semel_core::Claim {
 async fn curve(
     name: &'static str,
     place: &Place,
-    store: &Arc<dyn Store>,
+    store: &Arc<dyn Records>,
     sizes: &[u64],
     form: Form,
 ) -> Result<Curve> {
@@ -218,7 +218,7 @@ async fn curve(
     Ok(curve)
 }
 
-async fn complete(store: &Arc<dyn Store>, claim: semel_core::Claim) -> Result<()> {
+async fn complete(store: &Arc<dyn Records>, claim: semel_core::Claim) -> Result<()> {
     let record = store.claim(&claim).await?.record.ok_or("it is claimed")?;
     let change = Change::complete(record.head.fence(), sample::created("{\"paid\":true}"));
     store.apply(&record.id, &change).await?;
@@ -228,7 +228,7 @@ async fn complete(store: &Arc<dyn Store>, claim: semel_core::Claim) -> Result<()
 /// Number of the next command, so that no key is used twice.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-async fn measure(place: &Place, store: &Arc<dyn Store>, form: Form) -> Result<Seen> {
+async fn measure(place: &Place, store: &Arc<dyn Records>, form: Form) -> Result<Seen> {
     let Seen { times: mut figures, mut written } = Seen::default();
     for number in 0..AT_ONCE {
         let _ = complete(store, sample::claim(&format!("known-{number}"))).await;

@@ -6,8 +6,9 @@ use std::str::FromStr;
 
 use async_trait::async_trait;
 
+use crate::change::NoteTaken;
 use crate::ids::OperationId;
-use crate::store::{NoteTaken, StoreError};
+use crate::store_error::StoreError;
 
 /// The place of a note in the log: later notes have higher ones. Opaque to whoever turns pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

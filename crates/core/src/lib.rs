@@ -7,6 +7,7 @@
 #![warn(clippy::wildcard_enum_match_arm)]
 
 pub mod audit;
+pub mod change;
 pub mod command;
 pub mod credential;
 pub mod envelope;
@@ -31,6 +32,7 @@ pub mod progress;
 pub mod quota;
 pub mod reconcile;
 pub mod record;
+pub mod redact;
 pub mod reference;
 pub mod request;
 pub mod reseal;
@@ -41,6 +43,7 @@ pub mod scope;
 pub mod sealing;
 pub mod state;
 pub mod store;
+pub mod store_error;
 pub mod terms;
 pub mod text;
 pub mod tier;
@@ -50,6 +53,7 @@ pub mod vault;
 pub mod waiting;
 
 pub use audit::{AuditEntry, AuditId, AuditLog};
+pub use change::{Change, Note, NoteTaken};
 pub use command::Command;
 pub use fingerprint::{Fingerprint, FingerprintInput};
 pub use history::{History, Step};
@@ -71,7 +75,8 @@ pub use response::{Response, StoredResponse};
 pub use retry::RetryAdvice;
 pub use scope::{Principal, RecordId, Scope};
 pub use state::{Epoch, Fence, Head, Reason, State, StateName};
-pub use store::{Answer, Census, Change, Filter, Note, NoteTaken, Snapshot, Store, StoreError, Unreadable};
+pub use store::{Backend, Census, Filter, Records, Snapshot, Store, StoreAnswer, Unreadable, Upkeep};
+pub use store_error::StoreError;
 pub use terms::Terms;
 pub use tier::{Tier, TierTooLow};
 pub use time::{BootTime, Clock, SteadyClock, SystemClock, Timestamp};

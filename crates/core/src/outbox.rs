@@ -10,10 +10,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
+use crate::change::Note;
 use crate::event::Event;
 use crate::ids::{AttemptToken, OperationId};
 use crate::state::{Head, Reason, State};
-use crate::store::{Note, StoreError};
+use crate::store_error::StoreError;
 use crate::time::Timestamp;
 
 /// Where a message is.

@@ -15,7 +15,7 @@ use async_trait::async_trait;
 pub use account::{Account, Counting};
 
 use crate::scope::Principal;
-use crate::store::StoreError;
+use crate::store_error::StoreError;
 use crate::time::Timestamp;
 
 /// Whose use is counted: a tenant's, or one of its callers'.
@@ -387,8 +387,10 @@ pub trait Usage: Send + Sync + 'static {
     async fn level(&self, subject: &Subject) -> Result<Level, StoreError>;
 
     /// Lists the use of subjects, by tenant and caller; a tenant comes before its callers. Returns the store's time, too.
-    async fn list(&self, filter: &UsageFilter)
-    -> Result<(Vec<(Subject, UsageEntry)>, Timestamp), StoreError>;
+    async fn list_usage(
+        &self,
+        filter: &UsageFilter,
+    ) -> Result<(Vec<(Subject, UsageEntry)>, Timestamp), StoreError>;
 
     /// Counts what is kept for a subject.
     async fn kept(&self, subject: &Subject) -> Result<Kept, StoreError>;

@@ -10,11 +10,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use sha2::{Digest, Sha256};
 
+use crate::change::{Change, Note, NoteTaken};
 use crate::ids::OperationId;
 use crate::outbox::backoff;
 use crate::record::{Record, StoredResult};
 use crate::state::{Epoch, Head, State, StateName};
-use crate::store::{Change, Note, NoteTaken, StoreError};
+use crate::store_error::StoreError;
 use crate::time::Timestamp;
 use crate::transition::{About, Proof, ReferenceWrite, Verdict};
 

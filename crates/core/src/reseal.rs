@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::ids::{AttemptToken, OperationId};
 use crate::scope::RecordId;
-use crate::store::StoreError;
+use crate::store_error::StoreError;
 use crate::vault::{Sealed, SealedKind, Sealing};
 
 /// Lists what is not sealed under one key, and takes it back sealed under that.
@@ -24,7 +24,7 @@ pub trait Reseal: Send + Sync + 'static {
         &self,
         kind: SealedKind,
         current: &str,
-        after: Option<&Place>,
+        after: Option<&SealedPlace>,
         limit: usize,
     ) -> Result<KeptPage, StoreError>;
 
@@ -62,7 +62,7 @@ pub struct KeptPage {
     /// What cannot.
     pub unreadable: Vec<Unreadable>,
     /// The last place of this page, if there may be more after it. Of a response, only its id matters here.
-    pub last: Option<Place>,
+    pub last: Option<SealedPlace>,
 }
 
 /// Something that is kept and cannot be read, not even which key it is under or what it belongs to.
@@ -80,7 +80,7 @@ pub struct Unreadable {
 #[derive(Clone, Debug)]
 pub struct Kept {
     /// Where it is.
-    pub place: Place,
+    pub place: SealedPlace,
     /// What it is sealed about.
     pub about: Sealing,
     /// The key; `None` is in the clear.
@@ -91,7 +91,7 @@ pub struct Kept {
 
 /// Where something is kept, and what must not have changed about it until it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum SealedPlace {
     /// In the record of this id, while it has this token and this many writes.
     Response(RecordId, AttemptToken, i64),
     /// Beside the record of this operation id.
@@ -106,7 +106,7 @@ pub enum Place {
 
 impl Kept {
     /// Something whose key is in its envelope, or in the clear.
-    pub fn enveloped(place: Place, about: Sealing, bytes: Bytes) -> Kept {
+    pub fn enveloped(place: SealedPlace, about: Sealing, bytes: Bytes) -> Kept {
         match Sealed::from_envelope(&bytes) {
             Some(Sealed { key_id, bytes }) => Kept { place, about, key_id: Some(key_id), bytes },
             None => Kept { place, about, key_id: None, bytes },

@@ -6,6 +6,7 @@
 
 use bytes::Bytes;
 
+use crate::change::Change;
 use crate::ids::OperationId;
 use crate::progress::OpenCall;
 use crate::reconcile::Statement;
@@ -14,7 +15,6 @@ use crate::request::StoredRequest;
 use crate::response::StoredResponse;
 use crate::scope::RecordId;
 pub use crate::sealing::{SealedKind, Sealing, Settler};
-use crate::store::Change;
 
 /// Seals and opens bytes, under keys that it knows by their ids.
 pub trait Vault: Send + Sync + 'static {

@@ -27,6 +27,7 @@
 )]
 
 pub mod bulk;
+mod deadline;
 mod gate;
 pub mod outbox;
 pub mod phases;

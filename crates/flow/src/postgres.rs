@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use semel_core::{
-    Answer, Change, Claim, Command, Decision, Note, OperationId, Reason, Record, RecordId, Timestamp,
+    Change, Claim, Command, Decision, Note, OperationId, Reason, Record, RecordId, StoreAnswer, Timestamp,
     Transacted, Vault, VaultError,
 };
 use semel_faults::{Point, reached};
@@ -230,7 +230,7 @@ impl PostgresTransactions {
         let claimed = self.claim(claim, wait).await.map_err(|error| Box::new(not_begun(&error)))?;
         let ClaimedTransaction { tx, answer, is_first } = claimed;
         match answer {
-            Answer { decision: Decision::Execute, record: Some(record), now, .. } => {
+            StoreAnswer { decision: Decision::Execute, record: Some(record), now, .. } => {
                 Ok(Begun { tx, record, now, is_first })
             }
             answer => Err(Box::new(match tx.commit().await {
@@ -303,7 +303,7 @@ impl PostgresTransactions {
             store::apply(&mut joined, &record.id, &change, 0).await
         };
         let (record, now) = match settled {
-            Ok(Some(Answer { decision: Decision::Applied, record: Some(settled), now, .. })) => {
+            Ok(Some(StoreAnswer { decision: Decision::Applied, record: Some(settled), now, .. })) => {
                 (settled, now)
             }
             // Without our COMMIT nothing is committed, unless the work has ended the transaction itself.
@@ -528,7 +528,7 @@ impl PostgresTransactions {
         };
         let applied = store::apply(&mut tx.joined(), &record.id, &change, 0).await;
         let settled = match applied {
-            Ok(Some(Answer { decision: Decision::Applied, record: Some(settled), .. })) => settled,
+            Ok(Some(StoreAnswer { decision: Decision::Applied, record: Some(settled), .. })) => settled,
             other => {
                 // No other process can change the record: the work has ended the transaction itself, or lost its
                 // connection.
@@ -620,7 +620,7 @@ where
 /// A transaction with a claim in it.
 struct ClaimedTransaction {
     tx: OpenTransaction,
-    answer: Answer,
+    answer: StoreAnswer,
     /// True if one statement of this claim inserted the record.
     is_first: bool,
 }
@@ -643,7 +643,10 @@ struct Begun {
 }
 
 /// Sends the claim. Returns `None` if another claim was faster: roll back and try again.
-async fn claim_within(tx: &mut OpenTransaction, claim: &Claim) -> Result<Option<(Answer, bool)>, DbError> {
+async fn claim_within(
+    tx: &mut OpenTransaction,
+    claim: &Claim,
+) -> Result<Option<(StoreAnswer, bool)>, DbError> {
     let mut joined = tx.joined();
     let Some(answer) = store::claim(&mut joined, claim, 0).await? else { return Ok(None) };
     let is_first = joined.statements() == 1;
@@ -660,7 +663,7 @@ pub async fn apply_within(
     connection: &mut PgConnection,
     id: &RecordId,
     change: &Change,
-) -> Result<Option<Answer>, DbError> {
+) -> Result<Option<StoreAnswer>, DbError> {
     store::apply(&mut Lent(Joined::new(connection)), id, change, 0).await
 }
 

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use semel_core::{Answer, Change, Mark, OperationId, Record, Vault, VaultError};
+use semel_core::{Change, Mark, OperationId, Record, StoreAnswer, Vault, VaultError};
 
 /// Seals and opens data with a vault; passes it through without one.
 #[derive(Clone, Default)]
@@ -48,7 +48,7 @@ impl Seals {
     }
 
     /// Opens the record in an answer.
-    pub(crate) fn answer(&self, answer: Answer) -> Answer {
-        Answer { record: answer.record.map(|record| self.opened(record)), ..answer }
+    pub(crate) fn answer(&self, answer: StoreAnswer) -> StoreAnswer {
+        StoreAnswer { record: answer.record.map(|record| self.opened(record)), ..answer }
     }
 }

@@ -4,8 +4,8 @@
 use semel_core::outbox::Tried;
 use semel_core::transition::Verdict;
 use semel_core::{
-    Answer, Change, Claim, Clock, Command, Decision, Event, Fence, Head, Ids, Note, Outcome, Policy,
-    RandomIds, Reason, Record, Settlement, StoredResult, SystemClock, Timestamp, Transacted, Write,
+    Change, Claim, Clock, Command, Decision, Event, Fence, Head, Ids, Note, Outcome, Policy, RandomIds,
+    Reason, Record, Settlement, StoreAnswer, StoredResult, SystemClock, Timestamp, Transacted, Write,
     transition,
 };
 
@@ -107,7 +107,7 @@ impl Settled {
 }
 
 /// Returns the outcome of a claim that must not execute.
-pub(crate) fn decided(answer: Answer) -> Transacted {
+pub(crate) fn decided(answer: StoreAnswer) -> Transacted {
     Transacted::Decided {
         decision: answer.decision,
         record: answer.record.map(Box::new),

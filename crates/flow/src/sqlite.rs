@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, InterruptHandle, TransactionBehavior};
 use semel_core::{
-    Answer, Claim, Command, Decision, Note, OperationId, Record, StoreError, Timestamp, Transacted, Vault,
-    VaultError,
+    Claim, Command, Decision, Note, OperationId, Record, StoreAnswer, StoreError, Timestamp, Transacted,
+    Vault, VaultError,
 };
 use semel_faults::{Lever, Point, reached_by_thread};
 use semel_stores::sqlite::{self as store, OpenError, Place, SqliteOptions};
@@ -211,7 +211,7 @@ impl SqliteTransactions {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let now = store::now(&transaction)?;
         let claimed = store::claim_within(&transaction, claim, now)?;
-        let Answer { decision: Decision::Execute, record: Some(record), .. } = &claimed else {
+        let StoreAnswer { decision: Decision::Execute, record: Some(record), .. } = &claimed else {
             transaction.commit()?;
             self.file.check()?;
             return Ok(decided(self.seals.answer(claimed)));
@@ -234,7 +234,7 @@ impl SqliteTransactions {
         };
         let change = self.seals.change(record, change)?;
         let settled = store::apply_within(&transaction, &record.id, &change, now)?;
-        let Answer { decision: Decision::Applied, record: Some(settled), .. } = settled else {
+        let StoreAnswer { decision: Decision::Applied, record: Some(settled), .. } = settled else {
             return fault("the work has ended its transaction and begun another");
         };
         reached_by_thread(Point::WorkDone);
@@ -379,7 +379,7 @@ impl SqliteTransactions {
         };
         let change = self.seals.change(&record, word.change(&record.head, &reply))?;
         let settled = store::apply_within(&transaction, &record.id, &change, now)?;
-        let Answer { decision: Decision::Applied, record: Some(settled), .. } = settled else {
+        let StoreAnswer { decision: Decision::Applied, record: Some(settled), .. } = settled else {
             tracing::error!(operation_id = %id, "the work has ended its transaction and begun another");
             return Ok(Settled::RolledBack);
         };

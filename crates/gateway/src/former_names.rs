@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use anyhow::Context as _;
 use http::Method;
-use semel_core::{Census, Filter, OperationName, Store};
+use semel_core::{Census, Filter, OperationName, Records, Upkeep};
 use semel_settings::{Config, Identity, OperationConfig};
 
 /// Tenant and caller of every record that was made with `source = "none"`.
@@ -61,7 +61,7 @@ fn matched<'a>(routes: &Routes<'a>, method: &str, path: &str) -> Option<&'a Oper
 
 /// Returns the operations with the names that their commands had before they had a rule, while records under
 /// those names live. Warns of names that belong to no operation.
-pub async fn adopt(config: &Config, store: &dyn Store) -> Vec<OperationConfig> {
+pub async fn adopt(config: &Config, store: &dyn Upkeep) -> Vec<OperationConfig> {
     let census = store.census().await.unwrap_or_else(|error| {
         // Unreadable records do not stop the gateway.
         tracing::warn!(%error, "the names of live records cannot be read: keys from before a rule may look new");
@@ -95,7 +95,7 @@ pub fn lost(name: &str) -> String {
 
 /// Warns of records that were made while every caller was `local`, if callers have names now. Reads many
 /// records if there is none.
-pub async fn without_identity(config: &Config, store: &dyn Store) -> anyhow::Result<Option<String>> {
+pub async fn without_identity(config: &Config, store: &dyn Records) -> anyhow::Result<Option<String>> {
     if config.identity == Identity::None {
         return Ok(None);
     }

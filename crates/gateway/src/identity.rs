@@ -17,7 +17,7 @@ use http::request::Parts;
 use semel_core::Principal;
 use semel_http::{Builder, Denied};
 use semel_settings::{Config, Identity, ProxyRange};
-use semel_stores::access::Access;
+use semel_stores::Access;
 use semel_stores::api_keys::{KEY_PREFIX, KeyMac, key_mac};
 
 use self::keys::{API_KEY, Keys};

@@ -10,6 +10,7 @@ use http::uri::Authority;
 use http::{HeaderMap, Request};
 use semel_core::path::{PathException, PathExceptions};
 use semel_core::quota::{Limits, Usage};
+use semel_core::store::CALL_DEADLINE;
 use semel_core::{
     Clock, Evidence, Fingerprint, FingerprintInput, Ids, OperationName, Policy, Principal, RandomIds, Store,
     SystemClock,
@@ -84,7 +85,7 @@ impl<T> Builder<T> {
             cache_bytes: 64 << 20,
             body_bytes: 512 << 20,
             answer_bytes: 512 << 20,
-            store_timeout: Duration::from_secs(5),
+            store_timeout: CALL_DEADLINE,
             body_timeout: Duration::from_secs(60),
             limits: None,
             evidence: None,

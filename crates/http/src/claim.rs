@@ -4,9 +4,7 @@
 
 use std::sync::Arc;
 
-use semel_core::{
-    Answer as StoreAnswer, Claim, Decision, Event, Policy, Reason, Record, StoreError, transition,
-};
+use semel_core::{Claim, Decision, Event, Policy, Reason, Record, StoreAnswer, StoreError, transition};
 use tokio::time::Instant;
 
 use crate::acquired::{Acquired, Unexecuted};

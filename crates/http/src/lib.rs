@@ -18,6 +18,7 @@ mod builder;
 mod cache;
 mod claim;
 mod command;
+mod deadline;
 mod delivery;
 mod execute;
 mod executed;

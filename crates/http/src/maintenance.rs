@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::{counter, gauge};
-use semel_core::{StateName, Store, StoreError};
+use semel_core::{StateName, StoreError, Upkeep};
 use tokio::time::Instant;
 
 /// The number of records that are swept in one transaction.
@@ -20,7 +20,7 @@ const CENSUS_INTERVAL: Duration = Duration::from_secs(15);
 /// ```
 /// # use std::sync::Arc;
 /// # use semel_http::Maintenance;
-/// # async fn example(store: Arc<dyn semel_core::Store>) {
+/// # async fn example(store: Arc<dyn semel_core::Upkeep>) {
 /// tokio::spawn(Maintenance::default().run(store));
 /// # }
 /// ```
@@ -49,7 +49,7 @@ impl Default for Maintenance {
 
 impl Maintenance {
     /// Runs until it is dropped.
-    pub async fn run(self, store: Arc<dyn Store>) {
+    pub async fn run(self, store: Arc<dyn Upkeep>) {
         tokio::join!(
             sweeper(&*store, self.sweep_interval),
             reaper(&*store, self.reap_interval, self.reap_batch),
@@ -58,7 +58,7 @@ impl Maintenance {
     }
 }
 
-async fn sweeper(store: &dyn Store, interval: Duration) {
+async fn sweeper(store: &dyn Upkeep, interval: Duration) {
     loop {
         tokio::time::sleep(interval).await;
         match in_batches(|| store.sweep(SWEEP_BATCH), SWEEP_BATCH).await {
@@ -69,7 +69,7 @@ async fn sweeper(store: &dyn Store, interval: Duration) {
     }
 }
 
-async fn reaper(store: &dyn Store, interval: Duration, batch: usize) {
+async fn reaper(store: &dyn Upkeep, interval: Duration, batch: usize) {
     let mut finished = Instant::now();
     loop {
         tokio::time::sleep(interval).await;
@@ -100,7 +100,7 @@ where
     }
 }
 
-async fn census(store: &dyn Store, named: &[String]) {
+async fn census(store: &dyn Upkeep, named: &[String]) {
     let mut shown: Vec<(String, StateName)> = Vec::new();
     loop {
         if let (Ok(census), Ok(now)) = (store.census().await, store.now().await) {

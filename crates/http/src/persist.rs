@@ -6,9 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use semel_core::{
-    Answer as StoreAnswer, Change, Claim, Decision, Fence, Reason, Record, RecordId, StoreError,
-};
+use semel_core::{Change, Claim, Decision, Fence, Reason, Record, RecordId, StoreAnswer, StoreError};
 use tokio::time::Instant;
 use tracing::Instrument;
 
@@ -21,6 +19,45 @@ const PAUSES: [Duration; 3] = [Duration::ZERO, Duration::from_millis(50), Durati
 
 /// The time for which a write is retried in the background.
 const LAST_TRIES: Duration = Duration::from_secs(120);
+
+/// The pauses between two offers of an outcome, whose client is answered: the first, and the longest.
+const OFFER_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_OFFER_PAUSE: Duration = Duration::from_secs(10);
+
+/// The pauses between two tries to take back what did not run, whose client may retry at once: the first, and the longest.
+const WITHDRAWAL_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_WITHDRAWAL_PAUSE: Duration = Duration::from_secs(2);
+
+/// The tries of a write in the background. Each pause is twice as long as the one before it.
+struct Tries {
+    begun: Instant,
+    time: Duration,
+    pause: Duration,
+    longest: Duration,
+}
+
+impl Tries {
+    /// Tries of an outcome that was just offered in vain.
+    fn of_outcome() -> Tries {
+        let (time, pause, longest) = (LAST_TRIES, OFFER_PAUSE, LONGEST_OFFER_PAUSE);
+        Tries { begun: Instant::now(), time, pause, longest }
+    }
+
+    /// Tries to take back what did not run, the first of them at once.
+    fn of_withdrawal(time: Duration) -> Tries {
+        Tries { begun: Instant::now(), time, pause: Duration::ZERO, longest: LONGEST_WITHDRAWAL_PAUSE }
+    }
+
+    /// Waits for the next try. Returns false if the time is over.
+    async fn next(&mut self) -> bool {
+        let is_time_left = self.begun.elapsed() < self.time;
+        if is_time_left && !self.pause.is_zero() {
+            tokio::time::sleep(self.pause).await;
+        }
+        self.pause = (self.pause * 2).clamp(WITHDRAWAL_PAUSE, self.longest);
+        is_time_left
+    }
+}
 
 /// Writes a change, with a few retries while the client waits.
 pub(crate) async fn apply(
@@ -52,11 +89,8 @@ pub(crate) fn apply_later(shared: &Arc<Shared>, id: RecordId, change: Change, ba
 }
 
 async fn keep_applying(shared: Arc<Shared>, id: RecordId, mut change: Change, bare: Change, _held: Active) {
-    let begun = Instant::now();
-    let mut pause = Duration::from_millis(500);
-    while begun.elapsed() < LAST_TRIES {
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_secs(10));
+    let mut tries = Tries::of_outcome();
+    while tries.next().await {
         match shared.within("apply", shared.store.apply(&id, &change)).await {
             Ok(_) => return,
             Err(StoreError::Rejected(_)) => change = bare.clone(),
@@ -90,28 +124,23 @@ pub(crate) fn release_unconfirmed(shared: &Arc<Shared>, claim: Claim) {
 }
 
 async fn keep_releasing(shared: Arc<Shared>, claim: Claim, _held: Active) {
-    let begun = Instant::now();
-    let mut pause = Duration::from_millis(50);
-    while begun.elapsed() < claim.attempt.terms.lease + LAST_TRIES {
+    let mut tries = Tries::of_withdrawal(claim.attempt.terms.lease + LAST_TRIES);
+    while tries.next().await {
         for id in claim.record_ids() {
-            if let Ok(snapshot) = shared.within("get", shared.store.get(&id)).await
-                && let Some(record) = snapshot.record
-            {
-                if record.head.token != claim.attempt.token {
-                    if record.operation_id == claim.operation_id {
-                        // The claim arrived, and a worker that was to start the command has it by now.
-                        return;
-                    }
-                    continue;
-                }
-                let release = Change::release(record.head.fence(), Reason::ClaimUnconfirmed);
-                if shared.within("apply", shared.store.apply(&id, &release)).await.is_ok() {
+            let Ok(snapshot) = shared.within("get", shared.store.get(&id)).await else { continue };
+            let Some(record) = snapshot.record else { continue };
+            if record.head.token != claim.attempt.token {
+                if record.operation_id == claim.operation_id {
+                    // The claim arrived, and a worker that was to start the command has it by now.
                     return;
                 }
+                continue;
+            }
+            let release = Change::release(record.head.fence(), Reason::ClaimUnconfirmed);
+            if shared.within("apply", shared.store.apply(&id, &release)).await.is_ok() {
+                return;
             }
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_secs(2));
     }
 }
 
@@ -122,17 +151,14 @@ pub(crate) fn requeue_unconfirmed(shared: &Arc<Shared>, waiting: Record, own: Fe
 }
 
 async fn keep_requeuing(shared: Arc<Shared>, waiting: Record, own: Fence, _held: Active) {
-    let begun = Instant::now();
-    let mut pause = Duration::from_millis(50);
     let requeue = Change::requeue(own, Reason::ClaimUnconfirmed, Duration::ZERO);
-    while begun.elapsed() < LAST_TRIES {
+    let mut tries = Tries::of_withdrawal(LAST_TRIES);
+    while tries.next().await {
         if let Ok(answer) = shared.within("apply", shared.store.apply(&waiting.id, &requeue)).await {
             let still_waits = answer.record.is_some_and(|record| record.head.fence() == waiting.head.fence());
             if answer.decision == Decision::Applied || !still_waits {
                 return;
             }
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_secs(2));
     }
 }

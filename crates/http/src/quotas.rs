@@ -14,6 +14,7 @@ use semel_core::quota::{Account, Allowance, Exceeded, Limit, Limits, REPORT_EVER
 use semel_core::{Principal, Problem, StoreError};
 use tokio::time::Instant;
 
+use crate::deadline::within;
 use crate::observe;
 
 /// The maximum number of subjects in one report to the store.
@@ -37,7 +38,7 @@ const FORGOTTEN_AT_ONCE: usize = 1000;
 pub(crate) struct Quotas {
     limits: Limits,
     usage: Arc<dyn Usage>,
-    patience: Duration,
+    deadline: Duration,
     begun: Instant,
     accounts: Cache<Subject, Arc<Entry>>,
     /// Subjects with use that is not reported yet.
@@ -124,11 +125,11 @@ impl Drop for NewKey {
 }
 
 impl Quotas {
-    pub(crate) fn new(limits: Limits, usage: Arc<dyn Usage>, patience: Duration) -> Arc<Quotas> {
+    pub(crate) fn new(limits: Limits, usage: Arc<dyn Usage>, deadline: Duration) -> Arc<Quotas> {
         Arc::new(Quotas {
             limits,
             usage,
-            patience,
+            deadline,
             begun: Instant::now(),
             accounts: Cache::new(ACCOUNTS),
             untold: Mutex::default(),
@@ -296,7 +297,7 @@ impl Quotas {
                 let report = entry.account().report(&entry.allowance, self.begun.elapsed());
                 reports.push((entry.subject.clone(), report));
             }
-            match self.within(self.usage.report(&reports)).await {
+            match within(self.deadline, self.usage.report(&reports)).await {
                 Ok(levels) => {
                     let now = self.begun.elapsed();
                     for (entry, level) in entries.iter().zip(levels) {
@@ -327,7 +328,7 @@ impl Quotas {
     async fn forget_in_time(&self) {
         if self.is_due(&self.forget_at) {
             loop {
-                match self.within(self.usage.forget(IDLE, FORGOTTEN_AT_ONCE)).await {
+                match within(self.deadline, self.usage.forget(IDLE, FORGOTTEN_AT_ONCE)).await {
                     Ok(FORGOTTEN_AT_ONCE..) => {}
                     Ok(_) => break,
                     Err(error) => {
@@ -345,7 +346,7 @@ impl Quotas {
         if !entry.account().is_known() {
             let _turn = entry.first_look.lock().await;
             if !entry.account().is_known() {
-                let level = self.within(self.usage.level(&entry.subject)).await?;
+                let level = within(self.deadline, self.usage.level(&entry.subject)).await?;
                 let now = self.begun.elapsed();
                 entry.account().learn(&entry.allowance, level, now);
             }
@@ -374,15 +375,10 @@ impl Quotas {
 
     async fn count(&self, entry: &Entry) -> Result<(), StoreError> {
         let (began, counting) = (Instant::now(), entry.account().counting());
-        let kept = self.within(self.usage.kept(&entry.subject)).await?;
+        let kept = within(self.deadline, self.usage.kept(&entry.subject)).await?;
         entry.account().counted(counting, kept);
         self.set(&entry.count_at, COUNT_EVERY.max(began.elapsed() * REST_AFTER_COUNT));
         Ok(())
-    }
-
-    async fn within<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-        let late = |_| Err(StoreError::Ambiguous("the store did not answer in time".into()));
-        tokio::time::timeout(self.patience, call).await.unwrap_or_else(late)
     }
 }
 
@@ -422,11 +418,11 @@ mod tests {
             self.0.level(subject).await
         }
 
-        async fn list(
+        async fn list_usage(
             &self,
             filter: &UsageFilter,
         ) -> Result<(Vec<(Subject, UsageEntry)>, Timestamp), StoreError> {
-            self.0.list(filter).await
+            self.0.list_usage(filter).await
         }
 
         async fn kept(&self, subject: &Subject) -> Result<Kept, StoreError> {
@@ -460,7 +456,7 @@ mod tests {
     /// The use of the tenant and of its one caller.
     async fn used(usage: &dyn Usage, principal: &Principal) -> Vec<Used> {
         let of_tenant = UsageFilter { tenant: Some(principal.tenant().into()), after: None, limit: 10 };
-        let (entries, _) = usage.list(&of_tenant).await.expect("it is listed");
+        let (entries, _) = usage.list_usage(&of_tenant).await.expect("it is listed");
         entries.into_iter().map(|(_, entry)| entry.used).collect()
     }
 

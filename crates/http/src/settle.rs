@@ -8,9 +8,7 @@ use std::sync::Arc;
 use http::StatusCode;
 use http::header::CONTENT_LENGTH;
 use semel_core::problem::Kind;
-use semel_core::{
-    Answer as StoreAnswer, Decision, Event, Policy, Problem, Reason, Record, Settlement, transition,
-};
+use semel_core::{Decision, Event, Policy, Problem, Reason, Record, Settlement, StoreAnswer, transition};
 use semel_faults::{Point, reached};
 use tokio::time::Instant;
 

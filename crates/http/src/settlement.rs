@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::{HeaderMap, StatusCode};
 use semel_core::{
-    Answer as StoreAnswer, Change, Fence, Policy, Reason, Response, Settlement, StoreError, StoredResult,
+    Change, Fence, Policy, Reason, Response, Settlement, StoreAnswer, StoreError, StoredResult,
 };
 
 use crate::acquired::{Acquired, Unexecuted};

@@ -16,6 +16,7 @@ use crate::answer::problems;
 use crate::ask::Ask;
 use crate::body::Room;
 use crate::cache::ReplayCache;
+use crate::deadline;
 use crate::identity::{Authorize, Identify};
 use crate::observe::{self, Labels};
 use crate::operations::Operations;
@@ -80,17 +81,14 @@ impl Shared {
         }
     }
 
-    /// Bounds a store call in time, and counts it. A call that took too long may still have been made.
+    /// Bounds a store call in time, and counts it.
     pub(crate) async fn within<T>(
         &self,
         name: &'static str,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
         let begun = Instant::now();
-        let result = match tokio::time::timeout(self.store_timeout, call).await {
-            Ok(result) => result,
-            Err(_) => Err(StoreError::Ambiguous("the store did not answer in time".into())),
-        };
+        let result = deadline::within(self.store_timeout, call).await;
         observe::store_call(name, begun.elapsed(), result.as_ref().err());
         result
     }

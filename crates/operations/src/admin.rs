@@ -33,11 +33,12 @@ use http_body_util::BodyExt;
 use metrics_exporter_prometheus::PrometheusHandle;
 use semel_core::policy::Profile;
 use semel_core::problem::Kind;
-use semel_core::{AuditLog, OperationId, Outbox, Problem, Store, StoreError};
+use semel_core::{AuditLog, OperationId, Outbox, Problem, StoreError};
 use semel_flow::reconcile::Reconciler;
 use semel_gateway::entry::head;
 use semel_http::WholeBody;
 use semel_settings::{Config, Role};
+use semel_stores::Breaker;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
@@ -66,9 +67,7 @@ const LATER: Duration = Duration::from_secs(1);
 /// Parts of the gateway that the admin listener shows and acts on.
 pub struct Admin {
     /// Store of the records.
-    pub store: Arc<dyn Store>,
-    /// Returns true while the store is known to be unavailable, without asking it.
-    pub is_store_away: Box<dyn Fn() -> bool + Send + Sync>,
+    pub store: Arc<Breaker>,
     /// Outbox, if the store has one.
     pub outbox: Option<Arc<dyn Outbox>>,
     /// Log of operators' actions.

@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use anyhow::Context;
-use semel_core::{Clock, OperationId, StateName, Store, SystemClock};
+use semel_core::{Clock, OperationId, Records, StateName, SystemClock};
 use semel_flow::reconcile::ledger::{self, Ages, FindingKind, Report};
 use semel_settings::LedgerComparison;
 
@@ -28,7 +28,7 @@ pub struct Compared {
 /// Compares the two ledgers. `store` holds the records, if they are one of the ledgers.
 pub async fn compare(
     comparison: &LedgerComparison,
-    store: Option<&Arc<dyn Store>>,
+    store: Option<&Arc<dyn Records>>,
 ) -> anyhow::Result<Compared> {
     let now = match store {
         Some(store) => store.now().await.context("our ledger is the store")?,
@@ -47,7 +47,7 @@ pub async fn compare(
 }
 
 /// Returns the states of commands that the provider executed and that did not succeed here.
-async fn our_states(report: &Report, store: &Arc<dyn Store>) -> anyhow::Result<HashMap<String, StateName>> {
+async fn our_states(report: &Report, store: &Arc<dyn Records>) -> anyhow::Result<HashMap<String, StateName>> {
     let mut states = HashMap::new();
     for finding in &report.findings(FindingKind::MissingOurs).first {
         let Ok(id) = finding.reference.parse::<OperationId>() else { continue };

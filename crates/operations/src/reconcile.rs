@@ -8,7 +8,7 @@ use anyhow::Context;
 use async_trait::async_trait;
 use http::HeaderValue;
 use semel_core::policy::StoreResponse;
-use semel_core::{Evidence, OperationName, Record, Store};
+use semel_core::{Evidence, OperationName, Record, Records};
 use semel_flow::reconcile::{
     Finding, HttpLookUp, LookUp, NoLookUp, Reconciler, ReconcilerOptions, SourceBounds, WebhookSource,
     Webhooks,
@@ -35,7 +35,7 @@ pub fn look(config: &Config) -> anyhow::Result<()> {
 /// Makes the reconciler that the settings describe.
 pub fn reconciler(
     config: &Config,
-    store: Arc<dyn Store>,
+    store: Arc<dyn Records>,
     evidence: Arc<dyn Evidence>,
 ) -> anyhow::Result<Reconciler> {
     let mut look_ups = HashMap::new();

@@ -74,8 +74,8 @@
 //! - [`IdempotencyLayer`]: the layer, its operations and policies. A handler finds an [`Execution`] in its
 //!   request's extensions, and may say what its answer means with an [`Outcome`]. With the feature `flow`,
 //!   `flow::CurrentExecution` extracts it.
-//! - [`SqliteStore`], [`MemoryStore`] and, with the feature `postgres`, `PostgresStore`: where records are kept. [`Store`] is
-//!   the contract of a store.
+//! - [`open`] opens a store by its location; [`SqliteStore`], [`MemoryStore`] and, with the feature `postgres`, `PostgresStore`
+//!   have options of their own. [`Store`] is the contract of a store.
 //! - `flow`, with the feature of that name: `transact`, which commits the claim, your own writes, messages to others and the
 //!   response in one transaction of your own database; `flow::phases`, for commands of several steps; and `flow::reconcile`, which
 //!   finds out what became of commands whose outcome is unknown.
@@ -85,18 +85,18 @@
 pub use semel_core as core;
 pub use semel_core::policy;
 pub use semel_core::quota;
-pub use semel_core::{Policy, Principal, Store, Tier};
+pub use semel_core::{Backend, Policy, Principal, Store, Tier};
 pub use semel_http::{
     Authenticated, Body, Builder, ConfigError, Denied, Execution, Idempotency, IdempotencyLayer, Maintenance,
     NotExecuted, Operation, Outcome, Refetch, Shutdown, Stop, Worker, WorkerOptions,
 };
-pub use semel_stores::MemoryStore;
 #[cfg(feature = "encryption")]
 pub use semel_stores::encryption;
 #[cfg(feature = "postgres")]
 pub use semel_stores::postgres::{self, PostgresStore};
 #[cfg(feature = "sqlite")]
 pub use semel_stores::sqlite::{self, SqliteStore};
+pub use semel_stores::{MemoryStore, OpenError, open};
 
 /// Commands in one transaction of the service's own database: the claim, the service's own writes, the rows of its outbox
 /// and the stored response commit together, or nothing happened.

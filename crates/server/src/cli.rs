@@ -24,9 +24,9 @@ use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 
 use clap::{Arg, ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
-use semel_core::{Outbox, Store, StoreError};
+use semel_core::{Backend, Records, StoreError};
 use semel_settings::{Loaded, Sources, StoreLocation};
-use semel_stores::access::Access;
+use semel_stores::Access;
 use tokio::runtime::Runtime;
 
 pub(crate) use semel_operations::operate::printable;
@@ -198,25 +198,21 @@ impl Args for SettingFlags {
     }
 }
 
-/// Opens the store of the configuration, which must exist.
+/// Opens the store of the configuration with its keys. It must exist.
 pub(crate) fn open_store(
     config: Option<&Path>,
     flag: &StoreFlag,
     access: Access,
-) -> anyhow::Result<Arc<dyn Store>> {
+) -> anyhow::Result<Arc<dyn Records>> {
     let config = load(config, flag.flags())?.config;
     existing(&config.store)?;
-    runtime()?.block_on(crate::gateway::open_store(&config, access))
+    Ok(runtime()?.block_on(crate::gateway::open(&config, access))?)
 }
 
-/// Opens the outbox of the configured store, which must exist.
-pub(crate) fn open_outbox(
-    config: Option<&Path>,
-    flag: &StoreFlag,
-    access: Access,
-) -> anyhow::Result<Arc<dyn Outbox>> {
-    let location = existing(&load(config, flag.flags())?.config.store)?;
-    runtime()?.block_on(crate::gateway::open_outbox(&location, access))
+/// Opens a store without its keys, for whoever looks at no response and no request. It must exist.
+pub(crate) fn open_keyless(location: &StoreLocation, access: Access) -> anyhow::Result<Arc<dyn Backend>> {
+    let location = existing(location)?;
+    Ok(runtime()?.block_on(semel_stores::open_with(&location, access, None))?)
 }
 
 /// Returns the store if it exists.

@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Context;
 use http::uri::Authority;
 use metrics_exporter_prometheus::PrometheusHandle;
-use semel_core::quota::Usage;
-use semel_core::{AuditLog, Evidence, Outbox, Reseal, Store, Tier};
+use semel_core::{Backend, Store, Tier, Vault};
 use semel_gateway::authorize::Authorizer;
 use semel_gateway::entry::EntryRules;
 use semel_gateway::entry::cors::Cors;
@@ -24,18 +23,12 @@ use semel_http::{IdempotencyLayer, Maintenance, Operation, Shutdown, WorkerOptio
 use semel_operations::admin::tls_listener::TlsListener;
 use semel_operations::admin::{self, Admin, Gate};
 use semel_operations::{encryption, ledger, reconcile};
-use semel_settings::{Config, Exemption, OperationConfig, PassConfig, StoreLocation, path_exceptions};
-use semel_stores::access::Access;
-use semel_stores::encryption::{SealedEvidence, SealedOutbox, SealedStore};
-use semel_stores::postgres::PostgresOptions;
-use semel_stores::sqlite::SqliteOptions;
-use semel_stores::{MemoryStore, PostgresStore, SqliteStore};
+use semel_settings::{Config, Exemption, OperationConfig, PassConfig, path_exceptions};
+use semel_stores::{Access, Breaker};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tower::Layer;
-
-use crate::breaker::Breaker;
 
 /// Running gateway.
 pub struct Gateway {
@@ -69,13 +62,13 @@ impl Gateway {
         let clients = bind("listen", config.listen).await?;
         let admins = bind("admin_listen", config.admin_listen).await?;
         let gate = Gate::new(config).await?;
-        let Opened { store, evidence, outbox, audit, usage } = open(config, Access::Write).await?;
+        let backend = open(config, Access::Write).await?;
         if config.limits.is_capped() {
-            usage.prepare().await.context("`[limits]`: what is kept cannot be counted")?;
+            backend.prepare().await.context("`[limits]`: what is kept cannot be counted")?;
         }
-        let config = &Config { operations: former_names::adopt(config, &*store).await, ..config.clone() };
-        let tier = store.tier();
-        let store = Arc::new(Breaker::new(store));
+        let config = &Config { operations: former_names::adopt(config, &*backend).await, ..config.clone() };
+        let tier = backend.tier();
+        let store = Arc::new(Breaker::new(backend.clone()));
         let authority = config.upstream.authority().context("the upstream has no authority")?.clone();
         let policies = config.operations.iter().map(|operation| &operation.policy).chain([&config.defaults]);
         let shortest_call = policies.map(|policy| policy.timeout).min().unwrap_or_default();
@@ -90,13 +83,13 @@ impl Gateway {
         let forwarding = Arc::new(Forwarding::new(config.forwarded, config.trusted_proxies(), hosts.clone()));
         let proxy =
             Proxy::new(upstream.clone(), config.defaults.timeout, forwarding.clone(), config.server.tunnels);
-        let layer = layer(config, store.clone(), usage, evidence.clone(), proxy.clone(), authority).await?;
+        let layer = layer(config, store.clone(), backend.clone(), proxy.clone(), authority).await?;
         let service = layer.layer(proxy.clone());
 
         let mut webhooks = None;
         let mut reconciling = None;
         if reconcile::is_wanted(config) {
-            let reconciler = Arc::new(reconcile::reconciler(config, store.clone(), evidence)?);
+            let reconciler = Arc::new(reconcile::reconciler(config, store.clone(), backend.clone())?);
             webhooks = reconcile::webhooks(config, &reconciler)?;
             reconciling = Some(reconciler);
         }
@@ -105,12 +98,10 @@ impl Gateway {
 
         let (stop, stopped) = watch::channel(false);
         let closing = Arc::new(AtomicBool::new(false));
-        let breaker = store.clone();
         let admin = Admin {
             store: store.clone(),
-            is_store_away: Box::new(move || breaker.is_open()),
-            outbox,
-            audit,
+            outbox: backend.clone().outbox(),
+            audit: backend,
             reconciler: reconciling.clone(),
             closing: closing.clone(),
             metrics: metrics.clone(),
@@ -221,111 +212,28 @@ fn cannot_listen(setting: &str, address: SocketAddr, error: &std::io::Error) -> 
     anyhow::anyhow!("cannot listen on {address}, which `{setting}` names: {advice}")
 }
 
-/// Store without keys: its records, its evidence, its resealing, and its data that are never sealed.
-pub(crate) struct Plain {
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) evidence: Arc<dyn Evidence>,
-    pub(crate) reseal: Arc<dyn Reseal>,
-    pub(crate) usage: Arc<dyn Usage>,
-    pub(crate) outbox: Option<Arc<dyn Outbox>>,
-    pub(crate) audit: Arc<dyn AuditLog>,
-}
-
-/// Opens a store without keys, for callers that read no response and no request.
-pub(crate) async fn open_plain(location: &StoreLocation, access: Access) -> anyhow::Result<Plain> {
-    fn plain<S: Store + Evidence + Reseal + Usage + AuditLog>(store: &Arc<S>) -> Plain {
-        Plain {
-            store: store.clone(),
-            evidence: store.clone(),
-            reseal: store.clone(),
-            usage: store.clone(),
-            outbox: None,
-            audit: store.clone(),
-        }
-    }
-    fn with_messages<S: Store + Evidence + Reseal + Usage + AuditLog + Outbox>(store: S) -> Plain {
-        let store = Arc::new(store);
-        Plain { outbox: Some(store.clone()), ..plain(&store) }
-    }
-    Ok(match location {
-        StoreLocation::Memory => plain(&Arc::new(MemoryStore::new())),
-        StoreLocation::Sqlite(path) => {
-            let options = SqliteOptions { access, ..SqliteOptions::default() };
-            with_messages(SqliteStore::open_with(path, &options)?)
-        }
-        StoreLocation::Postgres(url) => {
-            let options = PostgresOptions { access, ..PostgresOptions::default() };
-            with_messages(PostgresStore::open_with(&url.address()?, &options).await?)
-        }
-    })
-}
-
-/// Returns the schema version of a store that was too old to open; 0 if it has no tables.
-pub(crate) fn older_schema(error: &anyhow::Error) -> Option<i64> {
-    match (error.downcast_ref(), error.downcast_ref()) {
-        (Some(semel_stores::sqlite::OpenError::OlderSchema { found, .. }), _) => Some((*found).into()),
-        (_, Some(semel_stores::postgres::OpenError::OlderSchema { found, .. })) => Some(*found),
-        _ => None,
-    }
-}
-
-/// Store with its keys, in all its roles.
-pub struct Opened {
-    /// Store of records.
-    pub store: Arc<dyn Store>,
-    /// Store of evidence about records.
-    pub evidence: Arc<dyn Evidence>,
-    /// Store of messages, if it has one.
-    pub outbox: Option<Arc<dyn Outbox>>,
-    /// Log of operators' actions.
-    pub audit: Arc<dyn AuditLog>,
-    /// Counts use and stored data, for all gateways.
-    pub usage: Arc<dyn Usage>,
-}
-
 /// Opens the configured store with its keys.
-pub async fn open_store(config: &Config, access: Access) -> anyhow::Result<Arc<dyn Store>> {
-    Ok(open(config, access).await?.store)
-}
-
-/// Opens the configured store with its keys, in all its roles.
-pub async fn open(config: &Config, access: Access) -> anyhow::Result<Opened> {
+pub async fn open(config: &Config, access: Access) -> anyhow::Result<Arc<dyn Backend>> {
     // The keys come first: opening a store may migrate it to a newer schema.
-    let vault = match &config.encryption {
+    let vault: Option<Arc<dyn Vault>> = match &config.encryption {
         Some(encryption) => Some(encryption::vault(encryption).await?),
         None => None,
     };
-    let Plain { store, evidence, outbox, audit, usage, .. } = open_plain(&config.store, access).await?;
-    Ok(match vault {
-        Some(vault) => Opened {
-            store: Arc::new(SealedStore::new(store, vault.clone())),
-            evidence: Arc::new(SealedEvidence::new(evidence, vault.clone())),
-            outbox: outbox.map(|outbox| Arc::new(SealedOutbox::new(outbox, vault)) as Arc<dyn Outbox>),
-            audit,
-            usage,
-        },
-        None => Opened { store, evidence, outbox, audit, usage },
-    })
-}
-
-/// Opens the outbox of the configured store. A store in memory has none.
-pub async fn open_outbox(location: &StoreLocation, access: Access) -> anyhow::Result<Arc<dyn Outbox>> {
-    open_plain(location, access).await?.outbox.context("a store in memory has no messages")
+    Ok(semel_stores::open_with(&config.store, access, vault).await?)
 }
 
 async fn layer(
     config: &Config,
     store: Arc<dyn Store>,
-    usage: Arc<dyn Usage>,
-    evidence: Arc<dyn Evidence>,
+    backend: Arc<dyn Backend>,
     proxy: Proxy,
     upstream: Authority,
 ) -> anyhow::Result<IdempotencyLayer> {
     let builder = identity::identify(config, IdempotencyLayer::builder(store))
         .await?
         .before_keeping(forward::remove_own_credentials)
-        .limits(config.limits.clone(), usage)
-        .evidence(evidence)
+        .limits(config.limits.clone(), backend.clone())
+        .evidence(backend)
         .body_bytes(body_room(config))
         .answer_bytes(answer_room(config))
         .results_from(proxy)

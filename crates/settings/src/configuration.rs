@@ -9,6 +9,7 @@ use semel_core::quota::Limits;
 use semel_core::{OperationName, Policy};
 use semel_flow::reconcile::ReconcilerOptions;
 use semel_http::Maintenance;
+use semel_stores::StoreLocation;
 
 use crate::engine::kind::{Choice, List, Words};
 use crate::engine::setting::{Setting, setting};
@@ -24,7 +25,6 @@ use crate::tables::ledger::LedgerWatch;
 use crate::tables::operation::OperationConfig;
 use crate::tables::pass::PassConfig;
 use crate::tables::server::{Server, UpgradeProtocol};
-use crate::tables::store::StoreLocation;
 use crate::tables::tls::{ListenerTls, UpstreamTls};
 use crate::tables::upstream::{UpstreamProtocol, UpstreamReuse};
 use crate::tables::webhook::WebhookConfig;

@@ -1,6 +1,6 @@
 //! The engine that reads one table by the list of its settings. It knows no particular table.
 //!
-//! From the lowest: spelling (`nearest`, `redact`, `units`), places (`source`, `diagnostic`), values as they were given
+//! From the lowest: spelling (`nearest`, `units`), places (`source`, `diagnostic`), values as they were given
 //! (`value`), the ways of writing them (`kind`), one setting (`setting`), the names that there are (`known`), what was found
 //! wrong (`findings`), and one table (`table`).
 
@@ -9,7 +9,6 @@ pub(crate) mod findings;
 pub(crate) mod kind;
 pub(crate) mod known;
 pub(crate) mod nearest;
-pub(crate) mod redact;
 pub(crate) mod setting;
 pub(crate) mod source;
 pub(crate) mod table;

@@ -7,6 +7,7 @@ use semel_core::policy::{KeepRequest, KeyRequirement, OnLeaseExpired, OnServerEr
 use semel_flow::reconcile::http::NotFound;
 use semel_flow::reconcile::webhook::Scheme;
 use semel_outgoing::Address;
+use semel_stores::StoreLocation;
 
 use crate::configuration::Config;
 use crate::engine::findings::Findings;
@@ -22,7 +23,6 @@ use crate::tables::jwt;
 use crate::tables::ledger::LedgerSource;
 use crate::tables::look_up::LookUpConfig;
 use crate::tables::operation::{self, OperationConfig};
-use crate::tables::store::StoreLocation;
 use crate::tables::tls::ListenerTls;
 
 const SHORT_TTL: Duration = Duration::from_secs(60 * 60);

@@ -3,27 +3,32 @@
 //!
 //! Read [`memory`] first: it is the contract with nothing around it.
 
-#[cfg(feature = "sql")]
 pub mod access;
 #[cfg(feature = "sql")]
 pub mod api_keys;
+pub mod breaker;
 #[cfg(feature = "sql")]
 mod columns;
 mod contested;
 pub mod doctor;
-#[cfg(feature = "encryption")]
 pub mod encryption;
 #[cfg(feature = "sql")]
 pub mod identity;
 #[cfg(feature = "sql")]
 mod known;
+pub mod location;
 pub mod memory;
+mod open;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
+pub use access::Access;
+pub use breaker::Breaker;
+pub use location::StoreLocation;
 pub use memory::MemoryStore;
+pub use open::{OpenError, open, open_with};
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresStore;
 #[cfg(feature = "sqlite")]

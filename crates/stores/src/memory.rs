@@ -6,7 +6,7 @@ mod reseal;
 mod usage;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -15,10 +15,11 @@ use semel_core::quota::{Subject, UsageEntry};
 use semel_core::reconcile::{Heard, LastHeard, OpenStatements, StatementOutcome};
 use semel_core::transition::{ReferenceWrite, RequestWrite, age};
 use semel_core::{
-    Answer, AuditEntry, AuditId, AuditLog, Census, Change, Claim, Clock, Decision, Event, Evidence, Filter,
-    Holder, Item, Note, NoteTaken, OperationId, OperationName, Progress, Record, RecordId, Reference,
-    Snapshot, State, StateName, Statement, SteadyClock, StepKind, Store, StoreError, StoredRequest,
-    StoredResult, Tier, Timestamp, Waiting, WaitingFilter, WaitingPage, transition,
+    AuditEntry, AuditId, AuditLog, Backend, Census, Change, Claim, Clock, Decision, Event, Evidence, Filter,
+    Holder, Item, Note, NoteTaken, OperationId, OperationName, Outbox, Principal, Progress, Record, RecordId,
+    Records, Reference, Snapshot, State, StateName, Statement, SteadyClock, StepKind, Store, StoreAnswer,
+    StoreError, StoredRequest, StoredResult, Tier, Timestamp, Upkeep, Waiting, WaitingFilter, WaitingPage,
+    transition,
 };
 
 use crate::contested::contested;
@@ -116,7 +117,7 @@ impl MemoryStore {
 }
 
 impl Tables {
-    fn claim(&mut self, claim: &Claim, now: Timestamp) -> Answer {
+    fn claim(&mut self, claim: &Claim, now: Timestamp) -> StoreAnswer {
         let live = |id: &RecordId| self.records.get(id).filter(|record| age(record.head, now).is_some());
         let own = claim.record_ids().find_map(|id| live(&id));
         let id = own.map_or_else(|| claim.scope.record_id(), |record| record.id);
@@ -128,7 +129,7 @@ impl Tables {
             attempt.reference = Reference::Taken;
         }
         let answer = self.change(id, &Event::Claim(attempt), Some(claim), None, None, now);
-        Answer { holder: other.filter(|_| answer.decision == Decision::Duplicate), ..answer }
+        StoreAnswer { holder: other.filter(|_| answer.decision == Decision::Duplicate), ..answer }
     }
 
     /// Reads, asks the protocol, writes: under one lock, so that nobody comes between.
@@ -140,7 +141,7 @@ impl Tables {
         result: Option<&StoredResult>,
         seen: Option<&str>,
         now: Timestamp,
-    ) -> Answer {
+    ) -> StoreAnswer {
         let before = self.records.get(&id);
         let step = transition(before.map(|record| &record.head), event, now);
         let record = Record::after(before, step.write, claim, result, now)
@@ -192,11 +193,10 @@ impl Tables {
             Some(record) => self.records.insert(id, record.clone()),
             None => self.records.remove(&id),
         };
-        Answer { decision: step.decision, record, now, holder: None }
+        StoreAnswer { decision: step.decision, record, now, holder: None }
     }
 }
 
-/// What a claim's business reference is unique by: tenant, operation, reference.
 /// Takes the business references of a command back, except those that other commands hold since, which are noted.
 fn take_references_back(
     references: &mut References,
@@ -226,6 +226,12 @@ impl Default for MemoryStore {
     }
 }
 
+impl Backend for MemoryStore {
+    fn outbox(self: Arc<Self>) -> Option<Arc<dyn Outbox>> {
+        None
+    }
+}
+
 #[async_trait]
 impl AuditLog for MemoryStore {
     async fn audit(&self, before: Option<AuditId>, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
@@ -241,11 +247,11 @@ impl AuditLog for MemoryStore {
 
 #[async_trait]
 impl Store for MemoryStore {
-    async fn claim(&self, claim: &Claim) -> Result<Answer, StoreError> {
+    async fn claim(&self, claim: &Claim) -> Result<StoreAnswer, StoreError> {
         Ok(self.tables().claim(claim, self.clock.now()))
     }
 
-    async fn apply(&self, id: &RecordId, change: &Change) -> Result<Answer, StoreError> {
+    async fn apply(&self, id: &RecordId, change: &Change) -> Result<StoreAnswer, StoreError> {
         let (mut tables, now) = (self.tables(), self.clock.now());
         let operation_id = tables.records.get(id).map(|record| record.operation_id);
         // No phase is recorded here, so no call is open.
@@ -258,47 +264,17 @@ impl Store for MemoryStore {
         Ok(answer)
     }
 
-    async fn notes(&self, operation_id: OperationId) -> Result<Vec<NoteTaken>, StoreError> {
-        let tables = self.tables();
-        let about = tables.notes.iter().filter(|(id, _)| *id == operation_id);
-        Ok(about.map(|(_, taken)| taken.clone()).collect())
-    }
-
-    async fn read_request(
-        &self,
-        operation_id: OperationId,
-        note: &Note,
-    ) -> Result<Option<StoredRequest>, StoreError> {
-        let (mut tables, now) = (self.tables(), self.clock.now());
-        let request = tables.requests.get(&operation_id).cloned();
-        if request.is_some() {
-            tables.notes.push((operation_id, NoteTaken { at: now, note: note.clone() }));
-        }
-        Ok(request)
-    }
-
     async fn get(&self, id: &RecordId) -> Result<Snapshot, StoreError> {
         Ok(Snapshot { record: self.tables().records.get(id).cloned(), now: self.clock.now() })
     }
 
-    async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError> {
-        let tables = self.tables();
-        let record = tables.records.values().find(|record| record.operation_id == operation_id).cloned();
-        Ok(Snapshot { record, now: self.clock.now() })
-    }
-
-    async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
-        let wanted = |record: &&Record| {
-            filter.state.is_none_or(|state| record.head.state.name() == state)
-                && filter.operation.as_ref().is_none_or(|name| record.operation.as_str() == name)
-                && filter.tenant.as_ref().is_none_or(|tenant| record.principal.tenant() == tenant)
-                && filter.updated_before.is_none_or(|moment| record.updated_at < moment)
-                && filter.after.is_none_or(|last| record.operation_id > last)
-        };
-        let mut records: Vec<Record> = self.tables().records.values().filter(wanted).cloned().collect();
-        records.sort_by_key(|record| record.operation_id);
-        records.truncate(filter.limit);
-        Ok(records)
+    async fn find_own(
+        &self,
+        operation_id: OperationId,
+        principal: &Principal,
+    ) -> Result<Snapshot, StoreError> {
+        let found = self.find(operation_id).await?;
+        Ok(Snapshot { record: found.record.filter(|record| record.principal == *principal), ..found })
     }
 
     async fn waiting(&self, filter: &WaitingFilter) -> Result<WaitingPage, StoreError> {
@@ -321,20 +297,6 @@ impl Store for MemoryStore {
         };
         let found = tables.records.values().filter(wanted).filter_map(with_request).collect();
         Ok(WaitingPage::select(found, filter, now))
-    }
-
-    async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
-        let now = self.clock.now();
-        let due = |record: &Record| match record.head.state {
-            State::Unknown { reconcile_after, .. } if reconcile_after <= now => Some(reconcile_after),
-            _ => None,
-        };
-        let tables = self.tables();
-        let mut records: Vec<Record> =
-            tables.records.values().filter(|record| due(record).is_some()).cloned().collect();
-        records.sort_by_key(|record| (due(record), record.operation_id));
-        records.truncate(limit);
-        Ok(records)
     }
 
     async fn announce(&self, operation_id: OperationId, items: &[Item]) -> Result<(), StoreError> {
@@ -361,6 +323,17 @@ impl Store for MemoryStore {
         Ok(items.iter().enumerate().map(shown).collect())
     }
 
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        Ok(self.clock.now())
+    }
+
+    fn tier(&self) -> Tier {
+        Tier::Three
+    }
+}
+
+#[async_trait]
+impl Upkeep for MemoryStore {
     async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
         Ok(self.age(limit, |state, now| state.due_to_sweep().is_some_and(|due| due <= now)))
     }
@@ -381,12 +354,60 @@ impl Store for MemoryStore {
         Ok(groups.into_iter().map(census).collect())
     }
 
-    async fn now(&self) -> Result<Timestamp, StoreError> {
-        Ok(self.clock.now())
+    async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
+        let now = self.clock.now();
+        let due = |record: &Record| match record.head.state {
+            State::Unknown { reconcile_after, .. } if reconcile_after <= now => Some(reconcile_after),
+            _ => None,
+        };
+        let tables = self.tables();
+        let mut records: Vec<Record> =
+            tables.records.values().filter(|record| due(record).is_some()).cloned().collect();
+        records.sort_by_key(|record| (due(record), record.operation_id));
+        records.truncate(limit);
+        Ok(records)
+    }
+}
+
+#[async_trait]
+impl Records for MemoryStore {
+    async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError> {
+        let tables = self.tables();
+        let record = tables.records.values().find(|record| record.operation_id == operation_id).cloned();
+        Ok(Snapshot { record, now: self.clock.now() })
     }
 
-    fn tier(&self) -> Tier {
-        Tier::Three
+    async fn notes(&self, operation_id: OperationId) -> Result<Vec<NoteTaken>, StoreError> {
+        let tables = self.tables();
+        let about = tables.notes.iter().filter(|(id, _)| *id == operation_id);
+        Ok(about.map(|(_, taken)| taken.clone()).collect())
+    }
+
+    async fn read_request(
+        &self,
+        operation_id: OperationId,
+        note: &Note,
+    ) -> Result<Option<StoredRequest>, StoreError> {
+        let (mut tables, now) = (self.tables(), self.clock.now());
+        let request = tables.requests.get(&operation_id).cloned();
+        if request.is_some() {
+            tables.notes.push((operation_id, NoteTaken { at: now, note: note.clone() }));
+        }
+        Ok(request)
+    }
+
+    async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
+        let wanted = |record: &&Record| {
+            filter.state.is_none_or(|state| record.head.state.name() == state)
+                && filter.operation.as_ref().is_none_or(|name| record.operation.as_str() == name)
+                && filter.tenant.as_ref().is_none_or(|tenant| record.principal.tenant() == tenant)
+                && filter.updated_before.is_none_or(|moment| record.updated_at < moment)
+                && filter.after.is_none_or(|last| record.operation_id > last)
+        };
+        let mut records: Vec<Record> = self.tables().records.values().filter(wanted).cloned().collect();
+        records.sort_by_key(|record| record.operation_id);
+        records.truncate(filter.limit);
+        Ok(records)
     }
 }
 

@@ -47,7 +47,7 @@ use semel::flow::outbox::{Stop, Wake, Worker, WorkerOptions};
 use semel::flow::phases::PhaseTerms;
 use semel::flow::reconcile::{Reconciler, Webhooks};
 use semel::policy::{InProgress, OnLeaseExpired};
-use semel::{Denied, IdempotencyLayer, Maintenance, Operation, Policy, Principal, Store};
+use semel::{Backend, Denied, IdempotencyLayer, Maintenance, Operation, Policy, Principal};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -115,7 +115,7 @@ impl Options {
 pub struct Service {
     shared: Arc<Shared>,
     reconciler: Arc<Reconciler>,
-    store: Arc<dyn Store>,
+    store: Arc<dyn Backend>,
     outbox: Arc<dyn Outbox>,
     options: Options,
 }
@@ -147,14 +147,14 @@ impl Service {
     }
 
     async fn try_open(options: Options) -> Result<Service, book::Error> {
-        let Opened { book, rides, store, outbox, evidence } = match &options.place {
+        let Opened { book, rides, store, outbox } = match &options.place {
             Place::Sqlite(path) => book::sqlite::open(path, &options)?,
             Place::Postgres(url) => book::postgres::open(url, &options).await?,
         };
         let policy = Policy { ttl: options.ttl, ..Policy::default() };
         let bulk = Bulk::new(store.clone(), OperationName::new(PAYMENT)?, policy);
         let (provider, timeout) = (&options.provider, options.timeout);
-        let reconciler = evidence::reconciler(book.clone(), store.clone(), evidence, provider, timeout)?;
+        let reconciler = evidence::reconciler(book.clone(), store.clone(), provider, timeout)?;
         let reconciler = Arc::new(reconciler);
         let secret = options.webhook_secret.as_deref();
         let webhooks = secret.map(|secret| evidence::webhooks(reconciler.clone(), secret)).transpose()?;

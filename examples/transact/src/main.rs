@@ -34,7 +34,7 @@ use axum::routing::post;
 use axum::{Json, Router};
 use semel::flow::rusqlite::OptionalExtension;
 use semel::flow::{Answered, Failure, Idempotent, PostgresTransactions, Reply, SqliteTransactions, sqlx};
-use semel::{Denied, IdempotencyLayer, Maintenance, Operation, PostgresStore, Principal, SqliteStore, Store};
+use semel::{Backend, Denied, IdempotencyLayer, Maintenance, Operation, Principal};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -98,18 +98,18 @@ async fn transfer(
 }
 
 /// Opens the wallet, and the store in the same database, for everything that is not a transfer.
-async fn open() -> Result<(Wallet, Arc<dyn Store>), Error> {
+async fn open() -> Result<(Wallet, Arc<dyn Backend>), Error> {
     if let Ok(url) = std::env::var("DATABASE_URL") {
-        let store = PostgresStore::open(&url.parse()?).await?;
+        let store = semel::open(&url).await?;
         // BEGIN detects a dead connection soon enough.
         let pool = sqlx::postgres::PgPoolOptions::new().test_before_acquire(false).connect(&url).await?;
         sqlx::raw_sql(ACCOUNTS).execute(&pool).await?;
-        return Ok((Wallet::Postgres(PostgresTransactions::new(pool)), Arc::new(store)));
+        return Ok((Wallet::Postgres(PostgresTransactions::new(pool)), store));
     }
     let path = std::env::args().nth(1).unwrap_or_else(|| "transact.db".into());
-    let store = SqliteStore::open(&path)?;
+    let store = semel::open(&format!("sqlite:{path}")).await?;
     semel::flow::rusqlite::Connection::open(&path)?.execute_batch(ACCOUNTS)?;
-    Ok((Wallet::Sqlite(SqliteTransactions::open(&path)?), Arc::new(store)))
+    Ok((Wallet::Sqlite(SqliteTransactions::open(&path)?), store))
 }
 
 /// Returns the caller. A real service asks its authentication; this one trusts a header.

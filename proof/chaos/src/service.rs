@@ -31,7 +31,9 @@ use semel::flow::{
     SqliteTransactions, rusqlite, sqlx,
 };
 use semel::policy::OnLeaseExpired;
-use semel::{Denied, IdempotencyLayer, Operation, Policy, PostgresStore, Principal, SqliteStore, Store};
+use semel::{
+    Backend, Denied, IdempotencyLayer, Operation, Policy, PostgresStore, Principal, SqliteStore, Store,
+};
 use serde_json::Value;
 
 use self::bank::{Bank, Entry, TABLE};
@@ -99,7 +101,7 @@ async fn transfer(
 /// Database, with everything in it.
 struct Opened {
     bank: Bank,
-    store: Arc<dyn Store>,
+    store: Arc<dyn Backend>,
     outbox: Arc<dyn Outbox>,
 }
 

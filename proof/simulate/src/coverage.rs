@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use semel_core::transition::{Proof, Refusal, Verdict};
-use semel_core::{Answer, Change, Claim, Decision, Event, Reason, Record, StateName};
+use semel_core::{Change, Claim, Decision, Event, Reason, Record, StateName, StoreAnswer};
 
 use crate::provider::EVENT;
 
@@ -99,7 +99,13 @@ impl Coverage {
     }
 
     /// Counts the situations of a claim.
-    pub(crate) fn claimed(&mut self, claim: &Claim, before: Option<&Record>, answer: &Answer, number: u32) {
+    pub(crate) fn claimed(
+        &mut self,
+        claim: &Claim,
+        before: Option<&Record>,
+        answer: &StoreAnswer,
+        number: u32,
+    ) {
         let was_mine = before.is_some_and(|before| before.head.token == claim.attempt.token);
         let is_mine = answer.record.as_ref().is_some_and(|after| after.head.token == claim.attempt.token);
         if number > 1 {
@@ -129,7 +135,13 @@ impl Coverage {
     }
 
     /// Counts the situations of a change.
-    pub(crate) fn applied(&mut self, change: &Change, before: Option<&Record>, answer: &Answer, number: u32) {
+    pub(crate) fn applied(
+        &mut self,
+        change: &Change,
+        before: Option<&Record>,
+        answer: &StoreAnswer,
+        number: u32,
+    ) {
         let Some(before) = before else { return };
         let from = before.head.state.name();
         let applied = matches!(answer.decision, Decision::Applied | Decision::Execute);

@@ -9,7 +9,7 @@ use http::Request;
 use http_body_util::BodyExt as _;
 use semel_checker::event::Mode;
 use semel_core::policy::{KeepRequest, OnLeaseExpired};
-use semel_core::{Clock, Evidence as _, OperationName, Policy, Principal, Store, Timestamp, policy};
+use semel_core::{Clock, Evidence as _, OperationName, Policy, Principal, Timestamp, policy};
 use semel_flow::reconcile::{ReconcileTerms, Reconciler, ReconcilerOptions, SourceBounds};
 use semel_http::{Body, Denied, Idempotency, IdempotencyLayer, Maintenance, Operation, WorkerOptions};
 use tokio::runtime::Runtime;
@@ -109,7 +109,7 @@ impl Process {
             reap_batch: 100,
             named: Vec::new(),
         };
-        tokio::spawn(maintenance.run(store.clone() as Arc<dyn Store>));
+        tokio::spawn(maintenance.run(store.clone()));
         let look_up = Arc::new(AskProvider(port.clone()));
         let reconciler = Reconciler::new(store.clone(), store.clone(), look_up, reconciler()).ids(ids);
         let named = |kind: Kind| OperationName::new(kind.name).ok();

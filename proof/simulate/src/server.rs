@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use semel_core::transition::{Refusal, Verdict};
 use semel_core::{
-    Answer, AttemptToken, Change, Claim, Clock, Decision, Event, Filter, OperationId, Record, RecordId,
-    State, StateName, Store as _, StoreError, Timestamp, transition,
+    AttemptToken, Change, Claim, Clock, Decision, Event, Filter, OperationId, Record, RecordId, Records,
+    State, StateName, Store as _, StoreAnswer, StoreError, Timestamp, transition,
 };
 use semel_stores::MemoryStore;
 
@@ -122,13 +122,13 @@ impl Server {
         at_once(self.store.get(id)).ok().and_then(|snapshot| snapshot.record)
     }
 
-    fn acquired(&mut self, answer: &Answer, node: usize, token: &AttemptToken) {
+    fn acquired(&mut self, answer: &StoreAnswer, node: usize, token: &AttemptToken) {
         if answer.decision == Decision::Execute {
             self.holders.insert(*token.as_bytes(), node);
         }
     }
 
-    fn claim(&mut self, claim: &Claim, before: Option<&Record>) -> Answer {
+    fn claim(&mut self, claim: &Claim, before: Option<&Record>) -> StoreAnswer {
         let event = Event::Claim(claim.attempt);
         match self.broken {
             Some(Broken::LostWrite) if self.chance.percent(LOST) => {
@@ -150,7 +150,7 @@ impl Server {
             && before.created_at.plus(crate::settings::millis(RACE_MS)) > self.clock.now()
     }
 
-    fn apply(&mut self, id: &RecordId, change: &Change, before: Option<&Record>) -> Answer {
+    fn apply(&mut self, id: &RecordId, change: &Change, before: Option<&Record>) -> StoreAnswer {
         match (self.broken, before) {
             (Some(Broken::LostWrite), _) if self.chance.percent(LOST) => {
                 self.pretended(before, change.event(), None, Some(change))
@@ -170,11 +170,11 @@ impl Server {
         event: &Event,
         claim: Option<&Claim>,
         change: Option<&Change>,
-    ) -> Answer {
+    ) -> StoreAnswer {
         let now = self.clock.now();
         let step = transition(before.map(|record| &record.head), event, now);
         let record = Record::after(before, step.write, claim, change.and_then(Change::result), now);
-        Answer { decision: step.decision, record, now, holder: None }
+        StoreAnswer { decision: step.decision, record, now, holder: None }
     }
 
     fn forget_one(&mut self) {
@@ -185,7 +185,7 @@ impl Server {
     }
 }
 
-fn never() -> Answer {
+fn never() -> StoreAnswer {
     unreachable!("the memory store does not fail")
 }
 
@@ -204,13 +204,13 @@ fn with_any_fence(change: &Change, record: &Record) -> Change {
 }
 
 /// Returns operation id, "executed" flag and "accepted" flag of a verdict.
-fn ruled(change: &Change, before: Option<&Record>, answer: &Answer) -> Option<(String, bool, bool)> {
+fn ruled(change: &Change, before: Option<&Record>, answer: &StoreAnswer) -> Option<(String, bool, bool)> {
     let Event::Resolve { verdict, .. } = change.event() else { return None };
     let executed = !matches!(verdict, Verdict::NotExecuted(_));
     Some((before?.operation_id.to_string(), executed, answer.decision == Decision::Applied))
 }
 
-fn tell(answer: &Answer) -> String {
+fn tell(answer: &StoreAnswer) -> String {
     let decision = match answer.decision {
         Decision::Refused(Refusal::StillInFlight { .. }) => "Refused(StillInFlight)".to_owned(),
         decision => format!("{decision:?}"),

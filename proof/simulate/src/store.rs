@@ -8,9 +8,9 @@ use async_trait::async_trait;
 use semel_core::reconcile::{Heard, LastHeard, OpenStatements, StatementOutcome};
 use semel_core::transition::ReferenceWrite;
 use semel_core::{
-    Census, Change, Claim, Evidence, Filter, Item, Note, NoteTaken, OperationId, Progress, Record, RecordId,
-    Snapshot, Statement as Said, Store, StoreError, StoredRequest, Tier, Timestamp, WaitingFilter,
-    WaitingPage,
+    Census, Change, Claim, Evidence, Filter, Item, Note, NoteTaken, OperationId, Principal, Progress, Record,
+    RecordId, Records, Snapshot, Statement as Said, Store, StoreError, StoredRequest, Tier, Timestamp,
+    Upkeep, WaitingFilter, WaitingPage,
 };
 use semel_stores::MemoryStore;
 
@@ -93,11 +93,11 @@ pub(crate) fn at_once<T>(future: impl Future<Output = T>) -> T {
 
 #[async_trait]
 impl Store for RemoteStore {
-    async fn claim(&self, claim: &Claim) -> Result<semel_core::Answer, StoreError> {
+    async fn claim(&self, claim: &Claim) -> Result<semel_core::StoreAnswer, StoreError> {
         self.send(self.tries, || Statement::Claim(Box::new(claim.clone()))).await
     }
 
-    async fn apply(&self, id: &RecordId, change: &Change) -> Result<semel_core::Answer, StoreError> {
+    async fn apply(&self, id: &RecordId, change: &Change) -> Result<semel_core::StoreAnswer, StoreError> {
         let tries = if change.event().is_repeatable() { self.tries } else { 1 };
         self.send(tries, || Statement::Apply(*id, Box::new(change.clone()))).await
     }
@@ -107,6 +107,60 @@ impl Store for RemoteStore {
         self.read("get", move |store| at_once(store.get(&id))).await
     }
 
+    async fn find_own(
+        &self,
+        operation_id: OperationId,
+        principal: &Principal,
+    ) -> Result<Snapshot, StoreError> {
+        let principal = principal.clone();
+        self.read("find", move |store| at_once(store.find_own(operation_id, &principal))).await
+    }
+
+    async fn waiting(&self, filter: &WaitingFilter) -> Result<WaitingPage, StoreError> {
+        let filter = filter.clone();
+        self.read("waiting", move |store| at_once(store.waiting(&filter))).await
+    }
+
+    async fn announce(&self, operation_id: OperationId, items: &[Item]) -> Result<(), StoreError> {
+        let items = items.to_vec();
+        self.write("announce", self.tries, move |store| at_once(store.announce(operation_id, &items))).await
+    }
+
+    async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError> {
+        self.read("progress", move |store| at_once(store.progress(operation_id))).await
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        self.read("now", move |store| at_once(store.now())).await
+    }
+
+    fn tier(&self) -> Tier {
+        Tier::One
+    }
+}
+
+#[async_trait]
+impl Upkeep for RemoteStore {
+    async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
+        self.write("sweep", 1, move |store| at_once(store.sweep(limit))).await
+    }
+
+    async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
+        self.write("reap", 1, move |store| at_once(store.reap(limit))).await
+    }
+
+    /// Only metrics ask for it, and nobody reads them here.
+    async fn census(&self) -> Result<Vec<Census>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
+        self.read("due", move |store| at_once(store.due_to_reconcile(limit))).await
+    }
+}
+
+#[async_trait]
+impl Records for RemoteStore {
     async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError> {
         self.read("find", move |store| at_once(store.find(operation_id))).await
     }
@@ -128,45 +182,6 @@ impl Store for RemoteStore {
     async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
         let filter = filter.clone();
         self.read("list", move |store| at_once(store.list(&filter))).await
-    }
-
-    async fn waiting(&self, filter: &WaitingFilter) -> Result<WaitingPage, StoreError> {
-        let filter = filter.clone();
-        self.read("waiting", move |store| at_once(store.waiting(&filter))).await
-    }
-
-    async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
-        self.read("due", move |store| at_once(store.due_to_reconcile(limit))).await
-    }
-
-    async fn announce(&self, operation_id: OperationId, items: &[Item]) -> Result<(), StoreError> {
-        let items = items.to_vec();
-        self.write("announce", self.tries, move |store| at_once(store.announce(operation_id, &items))).await
-    }
-
-    async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError> {
-        self.read("progress", move |store| at_once(store.progress(operation_id))).await
-    }
-
-    async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
-        self.write("sweep", 1, move |store| at_once(store.sweep(limit))).await
-    }
-
-    async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
-        self.write("reap", 1, move |store| at_once(store.reap(limit))).await
-    }
-
-    /// Returns no rows: only metrics use the census, and the simulation has none.
-    async fn census(&self) -> Result<Vec<Census>, StoreError> {
-        Ok(Vec::new())
-    }
-
-    async fn now(&self) -> Result<Timestamp, StoreError> {
-        self.read("now", move |store| at_once(store.now())).await
-    }
-
-    fn tier(&self) -> Tier {
-        Tier::One
     }
 }
 

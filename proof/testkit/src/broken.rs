@@ -11,10 +11,10 @@ use http::HeaderValue;
 use semel_core::policy::OnLeaseExpired;
 use semel_core::transition::Proof;
 use semel_core::{
-    Answer, AttemptToken, Census, Change, Claim, Clock, Decision, Event, Fence, Filter, Head, History, Item,
-    Note, NoteTaken, OperationId, Progress, Record, RecordId, Scope, Snapshot, State, StateName, StepKind,
-    Store, StoreError, StoredRequest, StoredResult, Tier, Timestamp, Waiting, WaitingFilter, WaitingPage,
-    WaitingPlace, Write, transition,
+    AttemptToken, Census, Change, Claim, Clock, Decision, Event, Fence, Filter, Head, History, Item, Note,
+    NoteTaken, OperationId, Principal, Progress, Record, RecordId, Records, Scope, Snapshot, State,
+    StateName, StepKind, Store, StoreAnswer, StoreError, StoredRequest, StoredResult, Tier, Timestamp,
+    Upkeep, Waiting, WaitingFilter, WaitingPage, WaitingPlace, Write, transition,
 };
 
 use crate::clock::ManualClock;
@@ -155,7 +155,7 @@ impl BrokenSubject {
 
 #[async_trait]
 impl Subject for BrokenSubject {
-    fn store(&self) -> Arc<dyn Store> {
+    fn store(&self) -> Arc<dyn Records> {
         self.0.clone()
     }
 
@@ -178,7 +178,13 @@ impl BrokenStore {
     }
 
     /// Decides and writes as a store should, with the flaw on the way in and on the way out.
-    fn change(&self, id: RecordId, event: Event, claim: Option<&Claim>, change: Option<&Change>) -> Answer {
+    fn change(
+        &self,
+        id: RecordId,
+        event: Event,
+        claim: Option<&Claim>,
+        change: Option<&Change>,
+    ) -> StoreAnswer {
         let mut records = self.records();
         let now = self.clock.now();
         let before = records.get(&id).cloned();
@@ -197,7 +203,7 @@ impl BrokenStore {
             Some(record) => records.insert(id, record.clone()),
             None => records.remove(&id),
         };
-        Answer { decision, record, now, holder: None }
+        StoreAnswer { decision, record, now, holder: None }
     }
 
     fn decide(
@@ -366,7 +372,7 @@ impl BrokenStore {
 
 #[async_trait]
 impl Store for BrokenStore {
-    async fn claim(&self, claim: &Claim) -> Result<Answer, StoreError> {
+    async fn claim(&self, claim: &Claim) -> Result<StoreAnswer, StoreError> {
         let mut claim = claim.clone();
         if self.has(Flaw::IgnoresTheCaller) {
             let everybody = sample::scope("any").principal;
@@ -382,7 +388,7 @@ impl Store for BrokenStore {
             if let Some(record) = &record {
                 self.records().insert(id, record.clone());
             }
-            return Ok(Answer { decision, record, now, holder: None });
+            return Ok(StoreAnswer { decision, record, now, holder: None });
         }
         let answer = self.change(id, event, Some(&claim), None);
         let own = answer.record.as_ref().is_some_and(|record| record.head.token == claim.attempt.token);
@@ -396,7 +402,7 @@ impl Store for BrokenStore {
         Ok(answer)
     }
 
-    async fn apply(&self, id: &RecordId, change: &Change) -> Result<Answer, StoreError> {
+    async fn apply(&self, id: &RecordId, change: &Change) -> Result<StoreAnswer, StoreError> {
         Ok(self.change(*id, *change.event(), None, Some(change)))
     }
 
@@ -404,6 +410,115 @@ impl Store for BrokenStore {
         Ok(Snapshot { record: self.records().get(id).cloned(), now: self.clock.now() })
     }
 
+    async fn find_own(
+        &self,
+        operation_id: OperationId,
+        principal: &Principal,
+    ) -> Result<Snapshot, StoreError> {
+        let found = self.find(operation_id).await?;
+        Ok(Snapshot { record: found.record.filter(|record| record.principal == *principal), ..found })
+    }
+
+    async fn waiting(&self, filter: &WaitingFilter) -> Result<WaitingPage, StoreError> {
+        let now = self.clock.now();
+        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let ready = |record: &&Record| match record.head.state {
+            State::Claimed { ready_at, start_by } => {
+                (ready_at <= now || self.has(Flaw::HandsOutTooEarly)) && start_by > now
+            }
+            _ => self.has(Flaw::HandsOutWhateverHasARequest) && record.head.keeps_request(),
+        };
+        let wanted = |record: &&Record| {
+            let phased = record.head.terms.on_lease_expired == OnLeaseExpired::Resume;
+            let named = |names: &Vec<String>| names.iter().any(|name| name == record.operation.as_str());
+            phased == filter.phased && filter.operations.as_ref().is_none_or(named)
+        };
+        let records: Vec<Record> = self.records().values().filter(ready).filter(wanted).cloned().collect();
+        let with = |record: Record| Some(Waiting { request: requests.get(&record.id)?.clone(), record });
+        let all = records.into_iter().filter_map(with).collect();
+        Ok(self.mispage(WaitingPage::select(all, &self.misfilter(filter), now)))
+    }
+
+    async fn announce(&self, operation_id: OperationId, items: &[Item]) -> Result<(), StoreError> {
+        self.items
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(operation_id)
+            .or_insert(items.to_vec());
+        Ok(())
+    }
+
+    async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError> {
+        let items = self.items.lock().unwrap_or_else(PoisonError::into_inner);
+        let items = items.get(&operation_id).cloned().unwrap_or_default();
+        let records = self.records();
+        let shown = |(position, item): (usize, Item)| {
+            let what = StepKind::item(records.get(&item.record));
+            let position = u32::try_from(position).unwrap_or(u32::MAX);
+            Progress { position, name: item.name, what, began_at: self.clock.now(), done_at: None }
+        };
+        let there = records.values().any(|record| record.operation_id == operation_id);
+        Ok(items.into_iter().enumerate().filter(|_| there).map(shown).collect())
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        Ok(self.clock.now())
+    }
+
+    fn tier(&self) -> Tier {
+        Tier::Three
+    }
+}
+
+#[async_trait]
+impl Upkeep for BrokenStore {
+    async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
+        Ok(self.age(limit, |state, now| state.due_to_sweep().is_some_and(|due| due <= now), false))
+    }
+
+    async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
+        let due = |state: &State, now| match self.flaw {
+            Some(Flaw::ReapsEarly) => state.is_terminal(),
+            Some(Flaw::ReapsRunningRecords) => {
+                let due = state.expires_at().or(state.due_to_sweep());
+                due.is_none_or(|due| due <= now)
+            }
+            _ => state.expires_at().is_some_and(|due| due <= now),
+        };
+        let forget = self.has(Flaw::ReapsEarly) || self.has(Flaw::ReapsRunningRecords);
+        Ok(self.age(limit, due, forget))
+    }
+
+    async fn census(&self) -> Result<Vec<Census>, StoreError> {
+        let groups =
+            self.records().values().fold(HashMap::new(), |mut groups: HashMap<_, Census>, record| {
+                let (operation, state) = (record.operation.to_string(), record.head.state.name());
+                let empty =
+                    Census { operation: operation.clone(), state, count: 0, oldest: record.updated_at };
+                let census = groups.entry((operation, state)).or_insert(empty);
+                census.count += 1;
+                census.oldest = census.oldest.min(record.updated_at);
+                groups
+            });
+        Ok(groups.into_values().collect())
+    }
+
+    async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
+        let now = self.clock.now();
+        let due = |record: &Record| match record.head.state {
+            State::Unknown { reconcile_after, .. } if reconcile_after <= now => Some(reconcile_after),
+            _ => None,
+        };
+        let mut records: Vec<Record> =
+            self.records().values().filter(|record| due(record).is_some()).cloned().collect();
+        records.sort_by_key(|record| (due(record), record.operation_id));
+        records.truncate(limit);
+        Ok(records)
+    }
+}
+
+#[async_trait]
+impl Records for BrokenStore {
     async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError> {
         let record = self.records().values().find(|record| record.operation_id == operation_id).cloned();
         Ok(Snapshot { record, now: self.clock.now() })
@@ -443,99 +558,5 @@ impl Store for BrokenStore {
         records.sort_by_key(|record| record.operation_id);
         records.truncate(filter.limit);
         Ok(records)
-    }
-
-    async fn waiting(&self, filter: &WaitingFilter) -> Result<WaitingPage, StoreError> {
-        let now = self.clock.now();
-        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
-        let ready = |record: &&Record| match record.head.state {
-            State::Claimed { ready_at, start_by } => {
-                (ready_at <= now || self.has(Flaw::HandsOutTooEarly)) && start_by > now
-            }
-            _ => self.has(Flaw::HandsOutWhateverHasARequest) && record.head.keeps_request(),
-        };
-        let wanted = |record: &&Record| {
-            let phased = record.head.terms.on_lease_expired == OnLeaseExpired::Resume;
-            let named = |names: &Vec<String>| names.iter().any(|name| name == record.operation.as_str());
-            phased == filter.phased && filter.operations.as_ref().is_none_or(named)
-        };
-        let records: Vec<Record> = self.records().values().filter(ready).filter(wanted).cloned().collect();
-        let with = |record: Record| Some(Waiting { request: requests.get(&record.id)?.clone(), record });
-        let all = records.into_iter().filter_map(with).collect();
-        Ok(self.mispage(WaitingPage::select(all, &self.misfilter(filter), now)))
-    }
-
-    async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
-        let now = self.clock.now();
-        let due = |record: &Record| match record.head.state {
-            State::Unknown { reconcile_after, .. } if reconcile_after <= now => Some(reconcile_after),
-            _ => None,
-        };
-        let mut records: Vec<Record> =
-            self.records().values().filter(|record| due(record).is_some()).cloned().collect();
-        records.sort_by_key(|record| (due(record), record.operation_id));
-        records.truncate(limit);
-        Ok(records)
-    }
-
-    async fn announce(&self, operation_id: OperationId, items: &[Item]) -> Result<(), StoreError> {
-        self.items
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .entry(operation_id)
-            .or_insert(items.to_vec());
-        Ok(())
-    }
-
-    async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError> {
-        let items = self.items.lock().unwrap_or_else(PoisonError::into_inner);
-        let items = items.get(&operation_id).cloned().unwrap_or_default();
-        let records = self.records();
-        let shown = |(position, item): (usize, Item)| {
-            let what = StepKind::item(records.get(&item.record));
-            let position = u32::try_from(position).unwrap_or(u32::MAX);
-            Progress { position, name: item.name, what, began_at: self.clock.now(), done_at: None }
-        };
-        let there = records.values().any(|record| record.operation_id == operation_id);
-        Ok(items.into_iter().enumerate().filter(|_| there).map(shown).collect())
-    }
-
-    async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
-        Ok(self.age(limit, |state, now| state.due_to_sweep().is_some_and(|due| due <= now), false))
-    }
-
-    async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
-        let due = |state: &State, now| match self.flaw {
-            Some(Flaw::ReapsEarly) => state.is_terminal(),
-            Some(Flaw::ReapsRunningRecords) => {
-                let due = state.expires_at().or(state.due_to_sweep());
-                due.is_none_or(|due| due <= now)
-            }
-            _ => state.expires_at().is_some_and(|due| due <= now),
-        };
-        let forget = self.has(Flaw::ReapsEarly) || self.has(Flaw::ReapsRunningRecords);
-        Ok(self.age(limit, due, forget))
-    }
-
-    async fn census(&self) -> Result<Vec<Census>, StoreError> {
-        let groups =
-            self.records().values().fold(HashMap::new(), |mut groups: HashMap<_, Census>, record| {
-                let (operation, state) = (record.operation.to_string(), record.head.state.name());
-                let empty =
-                    Census { operation: operation.clone(), state, count: 0, oldest: record.updated_at };
-                let census = groups.entry((operation, state)).or_insert(empty);
-                census.count += 1;
-                census.oldest = census.oldest.min(record.updated_at);
-                groups
-            });
-        Ok(groups.into_values().collect())
-    }
-
-    async fn now(&self) -> Result<Timestamp, StoreError> {
-        Ok(self.clock.now())
-    }
-
-    fn tier(&self) -> Tier {
-        Tier::Three
     }
 }

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use semel_core::{
-    Answer, Census, Change, Claim, Event, Filter, Item, Note, NoteTaken, OperationId, Progress, Record,
-    RecordId, Snapshot, Store, StoreError, StoredRequest, Tier, Timestamp, WaitingFilter, WaitingPage,
+    Census, Change, Claim, Event, Filter, Item, Note, NoteTaken, OperationId, Principal, Progress, Record,
+    RecordId, Records, Snapshot, Store, StoreAnswer, StoreError, StoredRequest, Tier, Timestamp, Upkeep,
+    WaitingFilter, WaitingPage,
 };
 
 /// A call of a store.
@@ -44,7 +45,7 @@ type Hold = Box<dyn Fn(Call) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send 
 
 /// A store that fails when a test tells it to.
 pub struct FaultyStore {
-    inner: Arc<dyn Store>,
+    inner: Arc<dyn Records>,
     script: Mutex<Script>,
     hold: Mutex<Option<Arc<Hold>>>,
     between: Mutex<Option<Box<dyn FnOnce() + Send>>>,
@@ -53,7 +54,7 @@ pub struct FaultyStore {
 
 impl FaultyStore {
     /// Around this store, without faults.
-    pub fn new(inner: Arc<dyn Store>) -> FaultyStore {
+    pub fn new(inner: Arc<dyn Records>) -> FaultyStore {
         FaultyStore {
             inner,
             script: Mutex::new(Box::new(|_| None)),
@@ -126,7 +127,7 @@ impl FaultyStore {
 
 #[async_trait]
 impl Store for FaultyStore {
-    async fn claim(&self, claim: &Claim) -> Result<Answer, StoreError> {
+    async fn claim(&self, claim: &Claim) -> Result<StoreAnswer, StoreError> {
         let between = self.between.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(between) = between {
             self.inner.claim(claim).await?;
@@ -135,7 +136,7 @@ impl Store for FaultyStore {
         self.through(Call::Claim, self.inner.claim(claim)).await
     }
 
-    async fn apply(&self, id: &RecordId, change: &Change) -> Result<Answer, StoreError> {
+    async fn apply(&self, id: &RecordId, change: &Change) -> Result<StoreAnswer, StoreError> {
         let call = if matches!(change.event(), Event::Renew { .. }) { Call::Renew } else { Call::Apply };
         self.through(call, self.inner.apply(id, change)).await
     }
@@ -144,6 +145,57 @@ impl Store for FaultyStore {
         self.through(Call::Other, self.inner.get(id)).await
     }
 
+    async fn find_own(
+        &self,
+        operation_id: OperationId,
+        principal: &Principal,
+    ) -> Result<Snapshot, StoreError> {
+        self.through(Call::Other, self.inner.find_own(operation_id, principal)).await
+    }
+
+    async fn waiting(&self, filter: &WaitingFilter) -> Result<WaitingPage, StoreError> {
+        self.through(Call::Other, self.inner.waiting(filter)).await
+    }
+
+    async fn announce(&self, operation_id: OperationId, items: &[Item]) -> Result<(), StoreError> {
+        self.through(Call::Other, self.inner.announce(operation_id, items)).await
+    }
+
+    async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError> {
+        self.through(Call::Other, self.inner.progress(operation_id)).await
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        self.through(Call::Other, self.inner.now()).await
+    }
+
+    fn tier(&self) -> Tier {
+        let promised = *self.promised.lock().unwrap_or_else(PoisonError::into_inner);
+        promised.unwrap_or_else(|| self.inner.tier())
+    }
+}
+
+#[async_trait]
+impl Upkeep for FaultyStore {
+    async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
+        self.through(Call::Other, self.inner.sweep(limit)).await
+    }
+
+    async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
+        self.through(Call::Other, self.inner.reap(limit)).await
+    }
+
+    async fn census(&self) -> Result<Vec<Census>, StoreError> {
+        self.through(Call::Other, self.inner.census()).await
+    }
+
+    async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
+        self.through(Call::Other, self.inner.due_to_reconcile(limit)).await
+    }
+}
+
+#[async_trait]
+impl Records for FaultyStore {
     async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError> {
         self.through(Call::Other, self.inner.find(operation_id)).await
     }
@@ -162,42 +214,5 @@ impl Store for FaultyStore {
 
     async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
         self.through(Call::Other, self.inner.list(filter)).await
-    }
-
-    async fn waiting(&self, filter: &WaitingFilter) -> Result<WaitingPage, StoreError> {
-        self.through(Call::Other, self.inner.waiting(filter)).await
-    }
-
-    async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
-        self.through(Call::Other, self.inner.due_to_reconcile(limit)).await
-    }
-
-    async fn announce(&self, operation_id: OperationId, items: &[Item]) -> Result<(), StoreError> {
-        self.through(Call::Other, self.inner.announce(operation_id, items)).await
-    }
-
-    async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError> {
-        self.through(Call::Other, self.inner.progress(operation_id)).await
-    }
-
-    async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
-        self.through(Call::Other, self.inner.sweep(limit)).await
-    }
-
-    async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
-        self.through(Call::Other, self.inner.reap(limit)).await
-    }
-
-    async fn census(&self) -> Result<Vec<Census>, StoreError> {
-        self.through(Call::Other, self.inner.census()).await
-    }
-
-    async fn now(&self) -> Result<Timestamp, StoreError> {
-        self.through(Call::Other, self.inner.now()).await
-    }
-
-    fn tier(&self) -> Tier {
-        let promised = *self.promised.lock().unwrap_or_else(PoisonError::into_inner);
-        promised.unwrap_or_else(|| self.inner.tier())
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use semel_core::envelope::is_envelope;
 use semel_core::outbox::{Next, Tried, after_try};
 use semel_core::{
-    Answer, BootTime, Change, Decision, Event, Policy, Progress, Reason, Record, RecordId, Store, StoreError,
-    Timestamp, Transacted, transition,
+    BootTime, Change, Decision, Event, Policy, Progress, Reason, Record, RecordId, Store, StoreAnswer,
+    StoreError, Timestamp, Transacted, transition,
 };
 use tokio::task::JoinSet;
 
@@ -17,15 +17,13 @@ use super::lease::Lease;
 use super::operations::{Operation, PhaseTerms, Phases};
 use super::run::Run;
 use super::steps::Held;
+use crate::deadline::{CANCEL_DEADLINE, DATABASE_DEADLINE};
 use crate::outbox::chance;
 use crate::settle::{completion, decided, executed, rolled_back};
 
 /// Pauses before each try of a write.
 const PAUSES: [Duration; 4] =
     [Duration::ZERO, Duration::from_millis(50), Duration::from_millis(250), Duration::from_secs(1)];
-
-/// Timeout of one try of a write, and of the code's shutdown.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A command that this executor has taken.
 pub(super) struct Taken {
@@ -85,7 +83,7 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
             returned = task.join_next() => returned.and_then(Result::ok),
             () = keep(&*self.store, record, lease, &journal, input.timeout) => None,
         };
-        let _ = tokio::time::timeout(PATIENCE, task.shutdown()).await;
+        let _ = tokio::time::timeout(CANCEL_DEADLINE, task.shutdown()).await;
         let mut journal = journal.lock().unwrap_or_else(PoisonError::into_inner);
         journal.close(returned)
     }
@@ -140,14 +138,13 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
         let released = matches!(change.event(), Event::Release { .. });
         match (settled, ending) {
             (
-                Ok(Answer { decision: Decision::Applied, record: Some(settled), now, .. }),
+                Ok(StoreAnswer { decision: Decision::Applied, record: Some(settled), now, .. }),
                 Ending::Reply(reply),
             ) => executed(settled, now, &reply),
-            (Ok(Answer { decision: Decision::Applied, .. }), Ending::Later { reply: Some(reply), .. })
-                if released =>
-            {
-                rolled_back(&reply)
-            }
+            (
+                Ok(StoreAnswer { decision: Decision::Applied, .. }),
+                Ending::Later { reply: Some(reply), .. },
+            ) if released => rolled_back(&reply),
             (Ok(answer), _) => told(record, answer.record, answer.now),
             (Err(error), _) => {
                 tracing::error!(%error, operation_id = %record.operation_id, "how a run ended could not be stored");
@@ -169,7 +166,7 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
 fn told(record: &Record, found: Option<Record>, now: Timestamp) -> Transacted {
     let look = Event::Look { fingerprint: record.head.fingerprint };
     let decision = transition(found.as_ref().map(|found| &found.head), &look, now).decision;
-    decided(Answer { decision, record: found, now, holder: None })
+    decided(StoreAnswer { decision, record: found, now, holder: None })
 }
 
 /// Returns the outcome "in progress": another executor resumes the command when its lease has expired.
@@ -179,14 +176,18 @@ fn waits(record: &Record) -> Transacted {
 }
 
 /// Writes, with a few retries: the fence makes a repeated write harmless.
-pub(super) async fn settle(store: &dyn Store, id: &RecordId, change: &Change) -> Result<Answer, StoreError> {
+pub(super) async fn settle(
+    store: &dyn Store,
+    id: &RecordId,
+    change: &Change,
+) -> Result<StoreAnswer, StoreError> {
     let mut last = StoreError::Unavailable("it was not tried".to_owned());
     for pause in PAUSES {
         // In tokio even a zero pause lasts a millisecond.
         if !pause.is_zero() {
             tokio::time::sleep(pause).await;
         }
-        match tokio::time::timeout(PATIENCE, store.apply(id, change)).await {
+        match tokio::time::timeout(DATABASE_DEADLINE, store.apply(id, change)).await {
             Ok(Err(
                 error @ (StoreError::Unavailable(_) | StoreError::Busy(_) | StoreError::Ambiguous(_)),
             )) => last = error,

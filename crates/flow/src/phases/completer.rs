@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use semel_core::{
-    Answer, BootTime, Change, Decision, Ids, OperationId, RandomIds, Reason, Record, StoreError, Waiting,
-    WaitingSearch,
+    BootTime, Change, Decision, Ids, OperationId, RandomIds, Reason, Record, StoreAnswer, StoreError,
+    Waiting, WaitingSearch,
 };
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -189,7 +189,7 @@ async fn resume<D: Clone + Send + Sync + 'static>(phases: Phases<D>, record: Rec
     let asked = BootTime::now();
     let start = Change::start(record.head.fence(), RandomIds.attempt_token());
     match phases.store.apply(&record.id, &start).await {
-        Ok(Answer { decision: Decision::Execute, record: Some(record), .. }) => {
+        Ok(StoreAnswer { decision: Decision::Execute, record: Some(record), .. }) => {
             let lease = Lease::new(asked, record.head.terms.lease);
             tracing::info!(operation_id = %id, attempt = record.head.epoch, "a command is resumed");
             phases.carry_out(operation, Taken { record, input, lease, attended: false, resolved }).await;

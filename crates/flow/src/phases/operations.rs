@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use semel_core::Store;
+use semel_core::Upkeep;
 
 use super::run::Run;
 use super::steps::Steps;
@@ -49,7 +49,7 @@ impl<D> Clone for Operation<D> {
 pub struct Phases<D> {
     pub(super) database: D,
     pub(super) steps: Arc<dyn Steps>,
-    pub(super) store: Arc<dyn Store>,
+    pub(super) store: Arc<dyn Upkeep>,
     pub(super) operations: Arc<HashMap<String, Operation<D>>>,
     pub(super) gate: Gate,
 }
@@ -67,7 +67,7 @@ impl<D: Clone> Clone for Phases<D> {
 }
 
 impl<D: Clone + Send + Sync + 'static> Phases<D> {
-    pub(crate) fn on(database: D, steps: Arc<dyn Steps>, store: Arc<dyn Store>) -> Phases<D> {
+    pub(crate) fn on(database: D, steps: Arc<dyn Steps>, store: Arc<dyn Upkeep>) -> Phases<D> {
         Phases { database, steps, store, operations: Arc::default(), gate: Gate::default() }
     }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use semel_core::{
-    Answer, BootTime, Change, Claim, Clock, Command, Decision, Event, Ids, RandomIds, Reason, Store,
+    BootTime, Change, Claim, Clock, Command, Decision, Event, Ids, RandomIds, Reason, Store, StoreAnswer,
     StoreError, SystemClock, Transacted, transition,
 };
 
@@ -47,14 +47,14 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
         // Read before the store starts the lease, so that the executor's clock never lags behind the store's.
         let asked = BootTime::now();
         match self.store.claim(&claim).await {
-            Ok(Answer { decision: Decision::Execute, record: Some(record), .. }) => {
+            Ok(StoreAnswer { decision: Decision::Execute, record: Some(record), .. }) => {
                 let lease = Lease::new(asked, record.head.terms.lease);
                 if !lease.is_held() {
                     // The claim took longer than the lease it asked for: nothing may start under it.
                     let release = Change::release(record.head.fence(), Reason::ClaimUnconfirmed);
                     let taken_back = settle(&*self.store, &record.id, &release).await;
                     return match taken_back {
-                        Ok(Answer { decision: Decision::Applied, .. }) => Transacted::Unavailable,
+                        Ok(StoreAnswer { decision: Decision::Applied, .. }) => Transacted::Unavailable,
                         // A completer may have it by now, so it may run.
                         Ok(_) | Err(_) => Transacted::InDoubt,
                     };
@@ -82,7 +82,7 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
         let Some(record) = found.record else { return in_progress() };
         let look = Event::Look { fingerprint: command.fingerprint };
         let decision = transition(Some(&record.head), &look, found.now).decision;
-        decided(Answer { decision, record: Some(record), now: found.now, holder: None })
+        decided(StoreAnswer { decision, record: Some(record), now: found.now, holder: None })
     }
 }
 

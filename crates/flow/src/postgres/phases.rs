@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use semel_core::{Mark, Store};
+use semel_core::{Mark, Upkeep};
 use semel_stores::postgres::{self as store, DbError, Hold};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -17,14 +17,12 @@ use tokio::task::JoinSet;
 
 use super::transaction::{OpenTransaction, RolledBack};
 use super::{MAX_DOUBT, MAX_QUESTIONS, MAX_TRIES, PgTx, PostgresTransactions};
+use crate::deadline::{CANCEL_DEADLINE, DATABASE_DEADLINE};
 use crate::phases::output::encode;
 use crate::phases::run::Local;
 use crate::phases::steps::{Held, LocalEnded, NotWritten, Steps};
 use crate::phases::{Phases, Run, Stopped};
 use crate::reply::Failure;
-
-/// Timeout of one write about a phase, its COMMIT included.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Commands in phases on PostgreSQL.
 pub type PostgresPhases = Phases<PostgresTransactions>;
@@ -34,7 +32,7 @@ pub type PgRun = Run<PostgresTransactions>;
 
 impl Phases<PostgresTransactions> {
     /// Creates phases in these transactions. The store must be on the same database.
-    pub fn new(transactions: PostgresTransactions, store: Arc<dyn Store>) -> PostgresPhases {
+    pub fn new(transactions: PostgresTransactions, store: Arc<dyn Upkeep>) -> PostgresPhases {
         let steps = Arc::new(transactions.clone());
         Phases::on(transactions, steps, store)
     }
@@ -84,7 +82,7 @@ impl PostgresTransactions {
         task.spawn(async move { work(lent).await });
         let done = tokio::time::timeout(local.timeout, task.join_next()).await;
         // Work that timed out gives its transaction back, too.
-        let _ = tokio::time::timeout(PATIENCE, task.shutdown()).await;
+        let _ = tokio::time::timeout(CANCEL_DEADLINE, task.shutdown()).await;
         let Ok(mut tx) = Arc::try_unwrap(shared).map(Mutex::into_inner) else {
             return Err(LocalEnded::Broken("the work kept its transaction after it ended".to_owned()));
         };
@@ -131,7 +129,7 @@ impl PostgresTransactions {
             }
             Ok::<Hold, DbError>(hold)
         };
-        match tokio::time::timeout(PATIENCE, writing).await {
+        match tokio::time::timeout(DATABASE_DEADLINE, writing).await {
             Ok(Ok(Hold::Held { .. })) => Ok(output),
             Ok(Ok(Hold::Fenced)) => Err(LocalEnded::Fenced),
             Ok(Ok(Hold::Ended)) => {
@@ -148,7 +146,7 @@ impl PostgresTransactions {
         local: &Local,
         output: Bytes,
     ) -> Result<Bytes, LocalEnded> {
-        let lost = match tokio::time::timeout(PATIENCE, self.commit(tx)).await {
+        let lost = match tokio::time::timeout(DATABASE_DEADLINE, self.commit(tx)).await {
             Ok(Ok(())) => return Ok(output),
             Ok(Err(error)) if error.is_ambiguous() => error.to_string(),
             Ok(Err(error)) => return Err(LocalEnded::NotCommitted(error.to_string())),
@@ -163,7 +161,7 @@ impl PostgresTransactions {
     async fn find_out_phase(&self, local: &Local, output: Bytes) -> Result<Bytes, LocalEnded> {
         let lost = Instant::now();
         for question in (0..MAX_QUESTIONS).take_while(|_| lost.elapsed() < MAX_DOUBT) {
-            match tokio::time::timeout(PATIENCE, self.ask_about(&local.held, &local.name)).await {
+            match tokio::time::timeout(DATABASE_DEADLINE, self.ask_about(&local.held, &local.name)).await {
                 Ok(Ok(Some(true))) => return Ok(output),
                 Ok(Ok(Some(false))) => {
                     return Err(LocalEnded::NotCommitted("a lost COMMIT was not made".to_owned()));
@@ -179,7 +177,7 @@ impl PostgresTransactions {
 
     /// Returns true if a local phase is durably written; `None` if another executor has the command.
     async fn ask_about(&self, held: &Held, name: &str) -> Result<Option<bool>, DbError> {
-        let mut tx = self.begin_phase(PATIENCE).await?;
+        let mut tx = self.begin_phase(DATABASE_DEADLINE).await?;
         let mut joined = tx.joined();
         let Hold::Held { .. } = store::hold(&mut joined, &held.record, held.fence).await? else {
             return Ok(None);
@@ -205,7 +203,7 @@ impl PostgresTransactions {
 
     /// Returns true if the mark was written; false if another executor has the command.
     async fn try_to_write(&self, held: &Held, mark: &Mark) -> Result<bool, DbError> {
-        let mut tx = self.begin_phase(PATIENCE).await?;
+        let mut tx = self.begin_phase(DATABASE_DEADLINE).await?;
         let mut joined = tx.joined();
         let hold = store::hold(&mut joined, &held.record, held.fence).await;
         let Hold::Held { partly_done } = hold.map_err(DbError::not_committed)? else { return Ok(false) };
@@ -229,7 +227,7 @@ impl Steps for PostgresTransactions {
         let (mut in_doubt, mut last) = (false, String::new());
         // A repeated write changes nothing, and waits for one that may still be in flight: both lock the record.
         for question in (0..MAX_QUESTIONS).take_while(|_| begun.elapsed() < MAX_DOUBT) {
-            match tokio::time::timeout(PATIENCE, self.try_to_write(held, mark)).await {
+            match tokio::time::timeout(DATABASE_DEADLINE, self.try_to_write(held, mark)).await {
                 Ok(Ok(true)) => return Ok(()),
                 Ok(Ok(false)) => return Err(NotWritten::Fenced),
                 Ok(Err(error @ DbError::Refused { .. })) if !in_doubt => {

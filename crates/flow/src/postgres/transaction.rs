@@ -5,7 +5,6 @@
 //! unchanged.
 
 use std::ops::{Deref, DerefMut};
-use std::time::Duration;
 
 use semel_core::{Clock, Ids, RandomIds, SystemClock};
 use semel_stores::postgres::{self as store, DbError};
@@ -15,9 +14,7 @@ use sqlx::{AssertSqlSafe, PgConnection, PgPool, Postgres, SqlSafeStr};
 use sqlx_core::transaction::TransactionManager;
 
 use super::joined::{Joined, db_error};
-
-/// Timeout of the check of a connection before it returns to the pool.
-const PATIENCE: Duration = Duration::from_secs(10);
+use crate::deadline::DATABASE_DEADLINE;
 
 /// An open transaction.
 pub(crate) struct OpenTransaction {
@@ -122,7 +119,7 @@ impl OpenTransaction {
         // Only the pool waits for this.
         tokio::spawn(async move {
             let looking = is_as_it_was(&mut self.connection, committed);
-            if !matches!(tokio::time::timeout(PATIENCE, looking).await, Ok(Ok(true))) {
+            if !matches!(tokio::time::timeout(DATABASE_DEADLINE, looking).await, Ok(Ok(true))) {
                 tracing::warn!("the work left a changed session behind: its connection is closed");
                 self.connection.close_on_drop();
             }

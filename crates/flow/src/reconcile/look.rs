@@ -5,7 +5,7 @@ use std::time::Duration;
 use semel_core::reconcile::{Bearing, LookedNext, Statement, after_look, bearing};
 use semel_core::transition::{Proof, Refusal, Verdict};
 use semel_core::{
-    About, Answer, Change, Decision, Found, Note, OperationId, OperationName, Record, State, StateName,
+    About, Change, Decision, Found, Note, OperationId, OperationName, Record, State, StateName, StoreAnswer,
     StoreError, Timestamp,
 };
 
@@ -269,7 +269,7 @@ impl Looker {
         }
     }
 
-    async fn postpone(&self, held: &Held, until: Timestamp) -> Result<Answer, StoreError> {
+    async fn postpone(&self, held: &Held, until: Timestamp) -> Result<StoreAnswer, StoreError> {
         self.store.apply(&held.record.id, &Change::put_off(until, held.attempts)).await
     }
 

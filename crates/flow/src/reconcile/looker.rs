@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use semel_core::reconcile::{Evidence, ReconcileTerms};
-use semel_core::{Ids, Store};
+use semel_core::{Ids, Records};
 
 use super::bounds::BoundSources;
 use super::look_up::LookUp;
@@ -12,7 +12,7 @@ use super::settle::Settle;
 
 /// Parts that every look-up uses.
 pub(super) struct Looker {
-    pub(super) store: Arc<dyn Store>,
+    pub(super) store: Arc<dyn Records>,
     pub(super) evidence: Arc<dyn Evidence>,
     pub(super) look_up: Arc<dyn LookUp>,
     pub(super) settle: Arc<dyn Settle>,

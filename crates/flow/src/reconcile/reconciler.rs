@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use semel_core::reconcile::{Evidence, ReconcileTerms, is_dead_letter};
 use semel_core::transition::Verdict;
-use semel_core::{Filter, Ids, Note, OperationId, RandomIds, Record, StateName, Store, StoreError};
+use semel_core::{Filter, Ids, Note, OperationId, RandomIds, Record, Records, StateName, StoreError};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -81,7 +81,7 @@ impl Reconciler {
     /// Creates a reconciler for the commands of this store with this look-up. It stores received evidence in
     /// `evidence`.
     pub fn new(
-        store: Arc<dyn Store>,
+        store: Arc<dyn Records>,
         evidence: Arc<dyn Evidence>,
         look_up: Arc<dyn LookUp>,
         options: ReconcilerOptions,
@@ -281,7 +281,7 @@ impl Reconciler {
 
     /// Returns the store with its commands.
     #[cfg(feature = "http-evidence")]
-    pub(super) fn store(&self) -> &dyn Store {
+    pub(super) fn store(&self) -> &dyn Records {
         &*self.looker.store
     }
 

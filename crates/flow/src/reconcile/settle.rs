@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use semel_core::{Answer, Change, Record, Store, StoreError};
+use semel_core::{Change, Record, Store, StoreAnswer, StoreError};
 
 /// Writes a verdict.
 ///
@@ -13,7 +13,7 @@ use semel_core::{Answer, Change, Record, Store, StoreError};
 #[async_trait]
 pub trait Settle: Send + Sync + 'static {
     /// Applies the change to the record, together with the service's own rows, and returns the store's answer.
-    async fn settle(&self, record: &Record, change: &Change) -> Result<Answer, StoreError>;
+    async fn settle(&self, record: &Record, change: &Change) -> Result<StoreAnswer, StoreError>;
 }
 
 /// Writes verdicts only into the store.
@@ -21,7 +21,7 @@ pub struct ThroughTheStore(pub Arc<dyn Store>);
 
 #[async_trait]
 impl Settle for ThroughTheStore {
-    async fn settle(&self, record: &Record, change: &Change) -> Result<Answer, StoreError> {
+    async fn settle(&self, record: &Record, change: &Change) -> Result<StoreAnswer, StoreError> {
         self.0.apply(&record.id, change).await
     }
 }

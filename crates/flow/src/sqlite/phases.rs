@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use rusqlite::{Connection, ErrorCode, TransactionBehavior};
-use semel_core::{Mark, Store, VaultError};
+use semel_core::{Mark, Upkeep, VaultError};
 use semel_stores::sqlite as store;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -32,7 +32,7 @@ pub type SqliteRun = Run<SqliteTransactions>;
 
 impl Phases<SqliteTransactions> {
     /// Creates phases in these transactions. The store must be on the same file.
-    pub fn new(transactions: SqliteTransactions, store: Arc<dyn Store>) -> SqlitePhases {
+    pub fn new(transactions: SqliteTransactions, store: Arc<dyn Upkeep>) -> SqlitePhases {
         let steps = Arc::new(transactions.clone());
         Phases::on(transactions, steps, store)
     }

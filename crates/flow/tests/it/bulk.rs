@@ -14,7 +14,7 @@ use semel_core::policy::OnLeaseExpired;
 use semel_core::transition::Proof;
 use semel_core::{
     Change, Clock, Command, Decision, Filter, Ids, OperationId, OperationName, Policy, Principal, RandomIds,
-    Reason, RecordId, Scope, StateName, StepKind, Store, SystemClock,
+    Reason, RecordId, Records, Scope, StateName, StepKind, SystemClock,
 };
 use semel_flow::bulk::{Bulk, BulkAnswer, BulkError, BulkItem, ItemOutcome, Whole};
 use semel_flow::{PostgresTransactions, SqliteTransactions};
@@ -46,7 +46,7 @@ fn whole() -> Whole {
     Whole { record_id, operation_id: OperationId::from_bytes([7; 16]), principal }
 }
 
-fn bulk(store: Arc<dyn Store>) -> Bulk {
+fn bulk(store: Arc<dyn Records>) -> Bulk {
     Bulk::new(store, OperationName::new("payments.create").expect("it is a name"), Policy::default())
 }
 

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use http::header::LOCATION;
 use http::{HeaderValue, StatusCode};
-use semel_core::{Command, Decision, Evidence, Note, OperationId, Outbox, Policy, Record, Store, Transacted};
+use semel_core::{
+    Backend, Command, Decision, Note, OperationId, Outbox, Policy, Record, Records, Transacted,
+};
 use semel_flow::{Answered, Failure, PostgresTransactions, Reply, Settled, SqliteTransactions};
 use semel_stores::postgres::{Address, SCHEMA_VERSION, migrate_database};
 use semel_stores::{PostgresStore, SqliteStore};
@@ -234,7 +236,7 @@ pub(crate) trait Lab: Clone + Send + Sync + 'static {
     /// Executes a statement.
     fn run(&self, sql: &str) -> impl Future<Output = ()> + Send;
     /// Returns the store on the same database.
-    fn store(&self) -> impl Future<Output = Arc<dyn Store>> + Send;
+    fn store(&self) -> impl Future<Output = Arc<dyn Records>> + Send;
 
     /// Returns the outbox on the same database, with a clock that can be moved.
     fn kept(&self) -> impl Future<Output = Kept> + Send;
@@ -282,20 +284,10 @@ impl Kept {
     }
 
     pub(crate) fn outbox(&self) -> Arc<dyn Outbox> {
-        match self {
-            Kept::Postgres(store) => store.clone(),
-            Kept::Sqlite(store) => store.clone(),
-        }
+        self.store().outbox().expect("it keeps messages")
     }
 
-    pub(crate) fn evidence(&self) -> Arc<dyn Evidence> {
-        match self {
-            Kept::Postgres(store) => store.clone(),
-            Kept::Sqlite(store) => store.clone(),
-        }
-    }
-
-    pub(crate) fn store(&self) -> Arc<dyn Store> {
+    pub(crate) fn store(&self) -> Arc<dyn Backend> {
         match self {
             Kept::Postgres(store) => store.clone(),
             Kept::Sqlite(store) => store.clone(),
@@ -383,7 +375,7 @@ impl Lab for Postgres {
         sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&self.pool).await.expect("the statement runs");
     }
 
-    async fn store(&self) -> Arc<dyn Store> {
+    async fn store(&self) -> Arc<dyn Records> {
         let address: Address = self.database.url().parse().expect("it is an address");
         Arc::new(PostgresStore::open(&address).await.expect("the database can be used"))
     }
@@ -504,7 +496,7 @@ impl Lab for Sqlite {
         self.file().execute_batch(sql).expect("the statement runs");
     }
 
-    async fn store(&self) -> Arc<dyn Store> {
+    async fn store(&self) -> Arc<dyn Records> {
         Arc::new(SqliteStore::open(&self.path).expect("the file opens again"))
     }
 

@@ -35,7 +35,7 @@ async fn says_of_attempt(kept: &Kept, event_id: &str, about: &Record, attempt: O
     let (id, seen) = (about.operation_id, format!("event {event_id}"));
     let said = Statement::new("provider".into(), event_id.into(), id, executed(), seen);
     let said = said.expect("it is a verdict").of_attempt(attempt);
-    kept.evidence().take_in(&said).await.expect("it is kept");
+    kept.store().take_in(&said).await.expect("it is kept");
 }
 
 /// Returns a command whose executor was lost, and that an operator declared not executed.
@@ -240,14 +240,14 @@ async fn open_evidence_stays_while_its_command_is_open(lab: impl Lab) {
     says(&kept, "removed", "e2", &record, executed()).await;
     let settled = processing(&kept, "settled").await;
     says(&kept, "removed", "e3", &settled, executed()).await;
-    kept.evidence()
+    kept.store()
         .close_statement("removed", "e2", semel_core::reconcile::StatementOutcome::Confirmed)
         .await
         .expect("it is written");
     let complete = Change::complete(settled.head.fence(), sample::created("done"));
     kept.store().apply(&settled.id, &complete).await.expect("the store answers");
     kept.shift_clock(Duration::from_secs(3600));
-    let reaped = kept.evidence().reap_statements(Duration::from_secs(60), 10).await;
+    let reaped = kept.store().reap_statements(Duration::from_secs(60), 10).await;
     assert_eq!(reaped.expect("the store answers"), 2, "what is done, and what nobody needs");
     assert_eq!(open_about(&kept, &record).await, 1);
 }

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use semel_core::reconcile::{Heard, is_dead_letter};
 use semel_core::transition::{Proof, Verdict};
 use semel_core::{
-    Answer, Change, Decision, Found, OperationId, OperationName, Reason, Record, State, StateName, Statement,
-    StoreError, Timestamp,
+    Change, Decision, Found, OperationId, OperationName, Reason, Record, State, StateName, Statement,
+    StoreAnswer, StoreError, Timestamp,
 };
 use semel_flow::reconcile::{
     Finding, LookUp, NoLookUp, Outcome, ReconcileTerms, Reconciler, ReconcilerOptions, Report, Settle,
@@ -87,7 +87,7 @@ pub(crate) fn options() -> ReconcilerOptions {
 }
 
 pub(crate) fn reconciler(kept: &Kept, look_up: Arc<dyn LookUp>) -> Reconciler {
-    let reconciler = Reconciler::new(kept.store(), kept.evidence(), look_up, options());
+    let reconciler = Reconciler::new(kept.store(), kept.store(), look_up, options());
     reconciler.bind("provider", SourceBounds::operations(vec![sample::claim("k").scope.operation]));
     reconciler
 }
@@ -340,7 +340,7 @@ async fn a_look_up_that_hangs_or_panics_stops_no_other(lab: impl Lab) {
     let moods = HashMap::from([(hangs.operation_id, "hangs"), (panics.operation_id, "panics")]);
     let options = ReconcilerOptions { timeout: Duration::from_millis(100), concurrency: 2, ..options() };
     let moody = Arc::new(Moody(Mutex::new(moods)));
-    let report = Reconciler::new(kept.store(), kept.evidence(), moody, options).once().await;
+    let report = Reconciler::new(kept.store(), kept.store(), moody, options).once().await;
     for other in &others {
         assert_eq!(state_of(&kept, other).await, StateName::Succeeded);
     }
@@ -384,11 +384,11 @@ pub(crate) async fn says(kept: &Kept, source: &str, event_id: &str, about: &Reco
         found,
         format!("{source} said {event_id}"),
     );
-    kept.evidence().take_in(&statement.expect("it is a verdict")).await.expect("it is kept")
+    kept.store().take_in(&statement.expect("it is a verdict")).await.expect("it is kept")
 }
 
 pub(crate) async fn open_about(kept: &Kept, record: &Record) -> usize {
-    kept.evidence().open_statements(record.operation_id, None, 10).await.expect("it reads").statements.len()
+    kept.store().open_statements(record.operation_id, None, 10).await.expect("it reads").statements.len()
 }
 
 async fn evidence_that_came_early_waits_for_its_command(lab: impl Lab) {
@@ -455,7 +455,7 @@ struct Picky(Kept);
 
 #[async_trait]
 impl Settle for Picky {
-    async fn settle(&self, record: &Record, change: &Change) -> Result<Answer, StoreError> {
+    async fn settle(&self, record: &Record, change: &Change) -> Result<StoreAnswer, StoreError> {
         match change.result() {
             Some(result) if result.status < 400 => self.0.store().apply(&record.id, change).await,
             _ => Err(StoreError::Unavailable("it cannot be read".into())),
@@ -541,7 +541,7 @@ enum WithItsOwnRow {
 
 #[async_trait]
 impl Settle for WithItsOwnRow {
-    async fn settle(&self, record: &Record, change: &Change) -> Result<Answer, StoreError> {
+    async fn settle(&self, record: &Record, change: &Change) -> Result<StoreAnswer, StoreError> {
         let away = |error: &dyn std::fmt::Display| StoreError::Unavailable(error.to_string());
         match self {
             WithItsOwnRow::Postgres(pool) => {
@@ -605,7 +605,7 @@ async fn a_reconciler_that_runs_finds_what_becomes_unknown_until_it_is_stopped()
     let kept = lab.kept().await;
     let moody = Arc::new(Moody(Mutex::default()));
     let options = ReconcilerOptions { interval: Duration::from_millis(5), ..options() };
-    let reconciler = Reconciler::new(kept.store(), kept.evidence(), moody, options);
+    let reconciler = Reconciler::new(kept.store(), kept.store(), moody, options);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let running = tokio::spawn(async move {
         reconciler.run(async { drop(stopped.await) }).await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use semel_core::{Answer, Change, Found, OperationId, Record, StateName, Statement, StoreError};
+use semel_core::{Change, Found, OperationId, Record, StateName, Statement, StoreAnswer, StoreError};
 use semel_flow::reconcile::{Finding, LookUp, NoLookUp, Settle};
 use semel_testkit::sample;
 
@@ -34,7 +34,7 @@ struct NeverSettles;
 
 #[async_trait]
 impl Settle for NeverSettles {
-    async fn settle(&self, _: &Record, _: &Change) -> Result<Answer, StoreError> {
+    async fn settle(&self, _: &Record, _: &Change) -> Result<StoreAnswer, StoreError> {
         stand();
         Err(StoreError::Unavailable("nobody comes here".into()))
     }
@@ -55,7 +55,7 @@ async fn a_process_that_reconciles() {
         let about: OperationId = about.parse().expect("it is an id");
         let found = Found::Executed(sample::created("charged"));
         let statement = Statement::new("provider".into(), "e1".into(), about, found, "it came".into());
-        kept.evidence().take_in(&statement.expect("it is a verdict")).await.expect("it is kept");
+        kept.store().take_in(&statement.expect("it is a verdict")).await.expect("it is kept");
         let _ = reconciler.use_evidence_about(about).await;
     } else {
         reconciler.once().await;

@@ -1,6 +1,8 @@
 //! Commands and existing records: business references, expired records, and claims of other executors.
 
-use semel_core::{Change, Claim, Command, Decision, Ids, RandomIds, Reason, Store, StoredResult, Transacted};
+use semel_core::{
+    Change, Claim, Command, Decision, Ids, RandomIds, Reason, Records, StoredResult, Transacted,
+};
 use semel_testkit::sample;
 
 use crate::lab::{End, Gate, Lab, Saw, Step, both, command, command_with, pays, referring};
@@ -95,7 +97,7 @@ async fn an_expired_command_with_a_tombstone_is_refused(lab: impl Lab) {
 }
 
 /// Claims a command as the ordinary layer does, before it calls its handler.
-async fn claimed(lab: &impl Lab, command: &Command) -> (std::sync::Arc<dyn Store>, semel_core::Record) {
+async fn claimed(lab: &impl Lab, command: &Command) -> (std::sync::Arc<dyn Records>, semel_core::Record) {
     let store = lab.store().await;
     let claim: Claim = command.claim(sample::claim("any").operation_id, RandomIds.attempt_token());
     let answer = store.claim(&claim).await.expect("it is decided");

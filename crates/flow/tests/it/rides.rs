@@ -10,7 +10,7 @@ use axum::extract::State;
 use axum::routing::post;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
-use semel_core::{Record, RecordId, StateName, Store};
+use semel_core::{Record, RecordId, Records, StateName};
 use semel_flow::phases::{Call, CallFailed, CompleterOptions, Deduplication, PhaseTerms, Phases, Stopped};
 use semel_flow::{
     Failure, PgRun, PostgresPhases, PostgresTransactions, Reply, SqlitePhases, SqliteRun, SqliteTransactions,
@@ -206,7 +206,7 @@ pub(crate) trait Phased: Lab {
     type Run: Rides;
 
     /// Returns phases without an operation, on this store.
-    fn none(&self, store: Arc<dyn Store>) -> Phases<Self::Transactions>;
+    fn none(&self, store: Arc<dyn Records>) -> Phases<Self::Transactions>;
 
     /// Adds the code of an operation.
     fn with<F, R>(
@@ -238,13 +238,13 @@ pub(crate) trait Phased: Lab {
     ) -> impl Future<Output = Result<String, Stopped>> + Send;
 
     /// Returns phases with rides, on this store.
-    fn rides(&self, store: Arc<dyn Store>, what: Ride) -> Phases<Self::Transactions> {
+    fn rides(&self, store: Arc<dyn Records>, what: Ride) -> Phases<Self::Transactions> {
         self.rides_under(store, PhaseTerms::default(), what)
     }
 
     fn rides_under(
         &self,
-        store: Arc<dyn Store>,
+        store: Arc<dyn Records>,
         terms: PhaseTerms,
         what: Ride,
     ) -> Phases<Self::Transactions> {
@@ -256,7 +256,7 @@ impl Phased for Postgres {
     type Transactions = PostgresTransactions;
     type Run = PgRun;
 
-    fn none(&self, store: Arc<dyn Store>) -> PostgresPhases {
+    fn none(&self, store: Arc<dyn Records>) -> PostgresPhases {
         PostgresPhases::new(self.transactions.clone(), store)
     }
 
@@ -299,7 +299,7 @@ impl Phased for Sqlite {
     type Transactions = SqliteTransactions;
     type Run = SqliteRun;
 
-    fn none(&self, store: Arc<dyn Store>) -> SqlitePhases {
+    fn none(&self, store: Arc<dyn Records>) -> SqlitePhases {
         SqlitePhases::new(self.transactions.clone(), store)
     }
 

@@ -7,12 +7,12 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use semel_core::envelope::is_envelope;
 use semel_core::outbox::{Intervention, Message, MessageFilter, MessageState, Outbox, RetryTerms, Tried};
-use semel_core::{Change, Decision, Note, Record, Reseal, StateName, Store, Transacted, Vault};
+use semel_core::{Change, Decision, Note, Record, Records, StateName, Transacted, Vault};
 use semel_flow::Settled;
 use semel_flow::outbox::{Sink, Worker, WorkerOptions};
-use semel_stores::encryption::{AesVault, Rotation, SealedOutbox, SealedStore, Step as Batch};
+use semel_stores::encryption::{AesVault, Rotation, SealedStore, Step as Batch};
 
-use crate::lab::{End, Kept, Lab, PAY, Postgres, Saw, Sqlite, Step, Work, both, command, pays, saw, stored};
+use crate::lab::{End, Lab, PAY, Postgres, Saw, Sqlite, Step, Work, both, command, pays, saw, stored};
 use crate::rides::{Act, Phased, Provider, Ride, resumed};
 
 both!(
@@ -177,7 +177,7 @@ async fn payloads_of_messages_are_sealed_and_delivered_in_the_clear(lab: impl Se
     );
     let note = Note { who: "a test".into(), action: "retry".into(), why: "the key is back".into() };
     assert!(plain.intervene(event_id, Intervention::Retry, &note).await.expect("it writes"));
-    let sealed = |id: &str| -> Arc<dyn Outbox> { Arc::new(SealedOutbox::new(plain.clone(), vault(id))) };
+    let sealed = |id: &str| -> Arc<dyn Outbox> { Arc::new(SealedStore::new(plain.clone(), vault(id))) };
     assert_eq!(work(sealed("b"), event_id, MessageState::Dead).await, [] as [Bytes; 0], "under another key");
     assert!(plain.intervene(event_id, Intervention::Retry, &note).await.expect("it writes"));
     let shown = sealed("a").message(event_id).await.expect("it reads").0.expect("it is there");
@@ -189,7 +189,7 @@ async fn outputs_of_phases_are_sealed_and_a_run_is_resumed_from_them(lab: impl S
     let lab = lab.under("a");
     let (provider, kept) = (Provider::start(false).await, lab.kept().await);
     let sealed =
-        |vault: Arc<dyn Vault>| -> Arc<dyn Store> { Arc::new(SealedStore::new(kept.store(), vault)) };
+        |vault: Arc<dyn Vault>| -> Arc<dyn Records> { Arc::new(SealedStore::new(kept.store(), vault)) };
     let rides = lab.rides(sealed(vault("a")), Ride::new(&provider).once("after the ride", || Act::Panic));
     let command = command("key");
     assert_eq!(saw(&rides.start(&command, "ride 7").await), Saw::Decided(Decision::Wait));
@@ -201,7 +201,7 @@ async fn outputs_of_phases_are_sealed_and_a_run_is_resumed_from_them(lab: impl S
     let body = String::from_utf8_lossy(&stored(&opened).1).into_owned();
     assert!(body.contains("ride_created by attempt 1"), "its output was read again: {body}");
 
-    let outputs = async |store: Arc<dyn Store>| {
+    let outputs = async |store: Arc<dyn Records>| {
         let steps = store.progress(record.operation_id).await.expect("it reads");
         steps.iter().filter_map(|step| step.what.output().cloned()).collect::<Vec<_>>()
     };
@@ -210,10 +210,7 @@ async fn outputs_of_phases_are_sealed_and_a_run_is_resumed_from_them(lab: impl S
     let clear = outputs(sealed(vault("a"))).await;
     assert!(clear.iter().all(|output| !is_envelope(output)), "{clear:?}");
 
-    let reseal: Arc<dyn Reseal> = match &kept {
-        Kept::Postgres(store) => store.clone(),
-        Kept::Sqlite(store) => store.clone(),
-    };
+    let reseal = kept.store();
     let keys = ["b", "a"].map(|id| (id.to_owned(), [id.as_bytes()[0]; 32]));
     let both: Arc<dyn Vault> = Arc::new(AesVault::new("b", keys).expect("the keys are good"));
     let mut rotation = Rotation::new(reseal.clone(), both, 2);
@@ -235,7 +232,7 @@ async fn the_output_that_a_verdict_brings_is_sealed_and_read_by_the_run_after_it
 ) {
     let lab = lab.under("a");
     let (provider, kept) = (Provider::start(false).await, lab.kept().await);
-    let store: Arc<dyn Store> = Arc::new(SealedStore::new(kept.store(), vault("a")));
+    let store: Arc<dyn Records> = Arc::new(SealedStore::new(kept.store(), vault("a")));
     let rides = lab.rides(store.clone(), Ride::new(&provider).once("after sending", || Act::Panic));
     let command = command("key");
     assert_eq!(saw(&rides.start(&command, "ride 7").await), Saw::Decided(Decision::Reconcile));
@@ -251,7 +248,7 @@ async fn the_output_that_a_verdict_brings_is_sealed_and_read_by_the_run_after_it
     let answer = store.apply(&id, &verdict).await.expect("the store answers");
     assert_eq!(answer.decision, Decision::Applied);
 
-    let charge = async |store: Arc<dyn Store>| {
+    let charge = async |store: Arc<dyn Records>| {
         let steps = store.progress(open.operation_id).await.expect("it reads");
         let charge = steps.into_iter().find(|step| step.name == "charge_created");
         charge.and_then(|step| step.what.output().cloned()).expect("it has an output")

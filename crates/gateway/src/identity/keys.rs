@@ -7,7 +7,7 @@ use anyhow::Context;
 use http::HeaderName;
 use semel_core::Principal;
 use semel_settings::StoreLocation;
-use semel_stores::access::Access;
+use semel_stores::Access;
 use semel_stores::api_keys::{ApiKey, KeyMac};
 use semel_stores::postgres::PostgresKeys;
 use semel_stores::sqlite::ApiKeys;

@@ -1,9 +1,9 @@
 //! A client that goes away changes nothing but who hears the answer.
 
+use semel_core::Records;
 use std::time::Duration;
 
 use semel_core::Filter;
-use semel_core::Store;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

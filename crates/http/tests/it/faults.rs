@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use semel_core::policy::OnLeaseExpired;
 use semel_core::transition::Proof;
-use semel_core::{Change, Decision, Filter, Policy, Store};
+use semel_core::{Change, Decision, Filter, Policy, Records, Store};
 use semel_http::Operation;
 use semel_testkit::faulty::{Call, Fault};
 

@@ -7,7 +7,7 @@ use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use axum::routing::post;
-use semel_core::{Filter, Principal, Store};
+use semel_core::{Filter, Principal, Records};
 use semel_http::{Authenticated, ConfigError, Denied, IdempotencyLayer, Operation};
 use semel_stores::MemoryStore;
 

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body_util::{BodyExt, Full};
 use semel_core::quota::Limits;
-use semel_core::{Policy, Principal, Store};
+use semel_core::{Policy, Principal, Records};
 use semel_http::{Builder, CloseDelimited, Denied, Execution, IdempotencyLayer, Outcome};
 use semel_stores::SqliteStore;
 pub(crate) use semel_testkit::client::{KEY, Reply, Send, pay, problem, stripe_error};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
 use semel_core::reconcile::CONTRADICTION;
-use semel_core::{Change, Filter, Policy, Principal, Record, Store, StoredResult};
+use semel_core::{Change, Filter, Policy, Principal, Record, Records, Store, StoredResult};
 use semel_http::{Body, BoxError, Denied, Execution, IdempotencyLayer, Outcome};
 use semel_stores::MemoryStore;
 use tokio::sync::Semaphore;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use semel_core::policy::Mode;
-use semel_core::{Policy, Store, WaitingFilter};
+use semel_core::{Policy, Store, Upkeep, WaitingFilter};
 use semel_http::{Operation, WorkerOptions};
 use semel_testkit::client::{Reply, pay, problem};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::Router;
 use semel_core::policy::Mode;
-use semel_core::{Filter, Policy, Record, Store};
+use semel_core::{Filter, Policy, Record, Records};
 use semel_http::{Builder, IdempotencyLayer, Stop, WorkerOptions};
 use semel_stores::{MemoryStore, SqliteStore};
 use semel_testkit::ManualClock;
@@ -67,7 +67,7 @@ impl Later {
 
     /// With a layer put together by the test.
     pub(crate) async fn with(kept: Kept, change: impl FnOnce(Builder) -> Builder) -> Later {
-        let store: Arc<dyn Store> = match &kept {
+        let store: Arc<dyn Records> = match &kept {
             Kept::Memory(clock) => Arc::new(MemoryStore::with_clock(clock.clone())),
             Kept::Sqlite(store, _) => store.clone(),
         };

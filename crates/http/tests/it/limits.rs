@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use semel_core::policy::{KeepRequest, StoreResponse};
 use semel_core::quota::{Allowance, Exception, Limits, Rate};
-use semel_core::{Change, Decision, Filter, Policy, Store};
+use semel_core::{Change, Decision, Filter, Policy, Records, Store, Upkeep};
 use semel_http::{Builder, Operation};
 use semel_stores::SqliteStore;
 use semel_testkit::sample;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use semel_core::policy::OnServerError;
-use semel_core::{Change, Policy, Store};
+use semel_core::{Change, Policy, Records, Store, Upkeep};
 
 use semel_testkit::faulty::{Call, Fault};
 

@@ -1,8 +1,9 @@
 //! One form of a path, in the layer alone: what it matches, keeps and shows to the handler.
 
+use semel_core::Filter;
+use semel_core::Records;
 use semel_core::path::PathException;
 use semel_core::policy::{Mode, Spelling};
-use semel_core::{Filter, Store};
 use semel_http::{IdempotencyLayer, Operation};
 
 use crate::lab::{Lab, identify, pay, problem};

@@ -12,7 +12,7 @@ use axum::response::Response;
 use axum::routing::{get, post};
 use http::HeaderMap;
 use semel_core::policy::{Mode, Profile, StoreResponse};
-use semel_core::{Filter, Policy, Record, Store};
+use semel_core::{Filter, Policy, Record, Records};
 use semel_http::{Builder, IdempotencyLayer, Operation, Refetch, WorkerOptions};
 use semel_stores::MemoryStore;
 use tokio::sync::Semaphore;

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::StatusCode;
-use semel_core::{AuditId, Problem, StateName, Timestamp};
+use semel_core::{AuditId, Problem, StateName, Store, Timestamp, Upkeep};
 use serde_json::{Map, Value, json};
 
 use super::call::{Answer, Call, malformed};
@@ -28,7 +28,7 @@ pub(crate) async fn readyz(call: Call) -> Result<Answer, Problem> {
         return Ok(Answer::text(StatusCode::SERVICE_UNAVAILABLE, "shutting down\n"));
     }
     let away = || Answer::text(StatusCode::SERVICE_UNAVAILABLE, "the store is away\n");
-    if (admin.is_store_away)() {
+    if admin.store.is_open() {
         return Ok(away());
     }
     Ok(match tokio::time::timeout(PATIENCE, admin.store.now()).await {

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use semel_core::problem::Kind;
-use semel_core::{Change, Epoch, Problem, Record};
+use semel_core::{Change, Epoch, Problem, Record, Records, Store};
 use semel_flow::reconcile::Outcome;
 use serde_json::{Value, json};
 

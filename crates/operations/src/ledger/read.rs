@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use semel_core::{Filter, StateName, Store};
+use semel_core::{Filter, Records, StateName};
 use semel_flow::reconcile::ledger::{Ages, Columns, Format, Ledger, Reading};
 use semel_settings::{LedgerSide, LedgerSource};
 
@@ -21,7 +21,7 @@ const PIECE: usize = 64 * 1024;
 pub(super) async fn read(
     side: &LedgerSide,
     ages: Ages,
-    store: Option<&Arc<dyn Store>>,
+    store: Option<&Arc<dyn Records>>,
 ) -> anyhow::Result<Ledger> {
     match &side.source {
         LedgerSource::Store { operation } => {
@@ -48,7 +48,7 @@ pub(super) async fn read(
 }
 
 /// Returns the operation ids of succeeded commands, each with its time.
-async fn records(store: &dyn Store, operation: Option<&str>, ages: Ages) -> anyhow::Result<Ledger> {
+async fn records(store: &dyn Records, operation: Option<&str>, ages: Ages) -> anyhow::Result<Ledger> {
     let mut ledger = Ledger::new(0);
     let mut filter = Filter {
         state: Some(StateName::Succeeded),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use metrics::{counter, gauge};
-use semel_core::{Clock, Store, SystemClock};
+use semel_core::{Clock, Records, SystemClock};
 use semel_flow::reconcile::ledger::{FindingKind, Report};
 use semel_settings::{LedgerSource, LedgerWatch};
 use tokio::time::{Instant, MissedTickBehavior};
@@ -38,7 +38,7 @@ pub fn check_files(watch: &LedgerWatch) -> anyhow::Result<()> {
 }
 
 /// Compares again and again until it is dropped.
-pub async fn watch(watch: LedgerWatch, store: Arc<dyn Store>) {
+pub async fn watch(watch: LedgerWatch, store: Arc<dyn Records>) {
     let first = Instant::now() + watch.first_after;
     let mut ticks = tokio::time::interval_at(first, watch.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -9,8 +9,8 @@ use semel_core::policy::{Policy, StoreResponse};
 use semel_core::response::reference;
 use semel_core::transition::{Proof, Refusal};
 use semel_core::{
-    About, Change, Decision, Epoch, Filter, Note, NoteTaken, OperationId, Progress, Record, Response, State,
-    StateName, StepKind, Store, StoreError, StoredResult, Timestamp, Unreadable,
+    About, Change, Decision, Epoch, Filter, Note, NoteTaken, OperationId, Progress, Record, Records,
+    Response, State, StateName, StepKind, StoreError, StoredResult, Timestamp, Unreadable,
 };
 use serde_json::{Value, json};
 
@@ -89,7 +89,7 @@ pub struct Found {
 }
 
 /// Finds a command. Returns `None` if there is no trace of it.
-pub async fn find(store: &dyn Store, id: OperationId) -> Result<Option<Found>, StoreError> {
+pub async fn find(store: &dyn Records, id: OperationId) -> Result<Option<Found>, StoreError> {
     let found = store.find(id).await?;
     let notes = store.notes(id).await?;
     if found.record.is_none() && notes.is_empty() {
@@ -279,7 +279,7 @@ impl Said {
 
 /// Performs the action and records a note with the operator and the reason, in one write.
 pub async fn act(
-    store: &dyn Store,
+    store: &dyn Records,
     id: OperationId,
     change: impl FnOnce(&Record) -> Change + Send,
     note: Note,

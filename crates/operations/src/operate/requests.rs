@@ -3,7 +3,7 @@
 
 use semel_core::request::INPUT_FORMAT;
 use semel_core::text::steers;
-use semel_core::{Note, OperationId, Record, Request, StateName, Store, StoreError};
+use semel_core::{Note, OperationId, Record, Records, Request, StateName, StoreError};
 use serde_json::{Value, json};
 
 use super::{fields, insert_bytes, records};
@@ -24,7 +24,7 @@ pub enum Reading {
 }
 
 /// Reads the request of a command, and records a note. Without a stored request, no note is recorded.
-pub async fn read(store: &dyn Store, id: OperationId, note: &Note) -> Result<Reading, StoreError> {
+pub async fn read(store: &dyn Records, id: OperationId, note: &Note) -> Result<Reading, StoreError> {
     let Some(record) = store.find(id).await?.record else { return Ok(Reading::Absent(records::absent(id))) };
     let Some(kept) = store.read_request(id, note).await? else {
         return Ok(Reading::NotKept(not_kept(&record)));

@@ -9,7 +9,7 @@ use anyhow::bail;
 use semel_core::{Principal, Timestamp};
 use semel_gateway::identity::keys::Keys;
 use semel_settings::StoreLocation;
-use semel_stores::access::Access;
+use semel_stores::Access;
 use semel_stores::api_keys::ApiKey;
 
 use super::{Done, OutputFlags, StoreFlag, load, runtime, say};

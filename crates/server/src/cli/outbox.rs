@@ -4,14 +4,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use anyhow::Context;
 use semel_core::outbox::{Intervention, Message, MessageFilter, MessageState, Outbox};
 use semel_operations::operate::Acted;
 use semel_operations::operate::messages::{self, Wanted, summary};
-use semel_stores::access::Access;
+use semel_stores::Access;
 use serde_json::Value;
 
 use super::records::{reason, who};
-use super::{Done, OutputFlags, StoreFlag, blocking, open_outbox, printable, say};
+use super::{Done, OutputFlags, StoreFlag, blocking, load, open_keyless, printable, say};
 
 /// Number of messages in one page of the store.
 const PAGE: usize = 500;
@@ -142,6 +143,12 @@ pub(super) fn run(args: &OutboxArgs, config: Option<&Path>) -> anyhow::Result<Do
         OutboxCommand::Retry(RetryArgs { act: args }) => act(args, config, Intervention::Retry),
         OutboxCommand::Discard(DiscardArgs { act: args }) => act(args, config, Intervention::Discard),
     }
+}
+
+/// Opens the messages of the configured store, which must exist.
+fn open_outbox(config: Option<&Path>, flag: &StoreFlag, access: Access) -> anyhow::Result<Arc<dyn Outbox>> {
+    let backend = open_keyless(&load(config, flag.flags())?.config.store, access)?;
+    backend.outbox().context("a store in memory has no messages")
 }
 
 fn list(args: &ListArgs, config: Option<&Path>) -> anyhow::Result<Done> {

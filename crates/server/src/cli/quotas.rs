@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use semel_core::quota::{Limits, Usage, UsageFilter};
 use semel_operations::operate::quotas::{RateLeft, SubjectQuotas};
-use semel_stores::access::Access;
+use semel_stores::Access;
 use serde_json::Value;
 
-use super::{Done, OutputFlags, StoreFlag, blocking, existing, load, printable, runtime, say};
+use super::{Done, OutputFlags, StoreFlag, blocking, load, open_keyless, printable, say};
 
 /// Number of subjects in one page of the store.
 const PAGE: usize = 500;
@@ -53,11 +53,9 @@ struct ListArgs {
 pub(super) fn run(args: &QuotasArgs, config: Option<&Path>) -> anyhow::Result<Done> {
     let QuotasCommand::List(args) = &args.command;
     let config = load(config, args.store.flags())?.config;
-    let location = existing(&config.store)?;
-    let opened = runtime()?.block_on(crate::gateway::open_plain(&location, Access::Read))?;
     let tenant = args.tenant.clone();
     let pages = Pages {
-        usage: opened.usage,
+        usage: open_keyless(&config.store, Access::Read)?,
         limits: config.limits,
         filter: UsageFilter { tenant, after: None, limit: PAGE },
     };
@@ -73,7 +71,7 @@ struct Pages {
 
 impl Pages {
     fn next(&mut self) -> anyhow::Result<Option<Vec<SubjectQuotas>>> {
-        let (entries, now) = blocking(self.usage.list(&self.filter))?;
+        let (entries, now) = blocking(self.usage.list_usage(&self.filter))?;
         let Some((last, _)) = entries.last() else { return Ok(None) };
         self.filter.after = Some(last.clone());
         let read = |entry| blocking(SubjectQuotas::read(&*self.usage, &self.limits, entry, now));

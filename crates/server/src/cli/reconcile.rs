@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use semel_core::reconcile::is_dead_letter;
-use semel_core::{Filter, OperationId, Record, State, StateName, Store, Timestamp};
+use semel_core::{Filter, OperationId, Record, Records, State, StateName, Timestamp};
 use semel_flow::reconcile::{Look, Outcome, Reconciler};
 use semel_operations::operate::looks::shown;
 use semel_operations::operate::{operation_id, records};
 use semel_operations::reconcile::{is_wanted, reconciler};
-use semel_stores::access::Access;
+use semel_stores::Access;
 use serde_json::{Value, json};
 
 use super::{Done, OutputFlags, StoreFlag, blocking, existing, load, printable, runtime, say};
-use crate::gateway::{self, Opened};
+use crate::gateway;
 use ledger::LedgerArgs;
 
 /// Number of records in one page of the store.
@@ -94,7 +94,8 @@ pub(super) fn run(args: &ReconcileArgs, config: Option<&Path>) -> anyhow::Result
     let config = load(config, args.store.flags())?.config;
     existing(&config.store)?;
     let access = if args.list { Access::Read } else { Access::Write };
-    let Opened { store, evidence, .. } = runtime()?.block_on(gateway::open(&config, access))?;
+    let backend = runtime()?.block_on(gateway::open(&config, access))?;
+    let store: Arc<dyn Records> = backend.clone();
     if args.list {
         return list(&store, json);
     }
@@ -104,7 +105,7 @@ pub(super) fn run(args: &ReconcileArgs, config: Option<&Path>) -> anyhow::Result
              configuration with `--config`; what is unknown is listed with `semel reconcile --list`"
         );
     }
-    let reconciler = reconciler(&config, store.clone(), evidence)?;
+    let reconciler = reconciler(&config, store.clone(), backend)?;
     match id {
         Some(id) => one(&reconciler, id, json),
         None => all(&reconciler, &store, json),
@@ -112,7 +113,7 @@ pub(super) fn run(args: &ReconcileArgs, config: Option<&Path>) -> anyhow::Result
 }
 
 /// Reconciles all commands that are due, and lists the unused evidence.
-fn all(reconciler: &Reconciler, store: &Arc<dyn Store>, json: bool) -> anyhow::Result<Done> {
+fn all(reconciler: &Reconciler, store: &Arc<dyn Records>, json: bool) -> anyhow::Result<Done> {
     let mut looks: Vec<Look> = Vec::new();
     let mut by_evidence = 0;
     for _ in 0..MAX_PASSES {
@@ -178,7 +179,7 @@ fn told(outcome: &Outcome) -> String {
 }
 
 /// Returns every command in state `unknown`.
-fn unknown(store: &Arc<dyn Store>) -> anyhow::Result<Vec<Record>> {
+fn unknown(store: &Arc<dyn Records>) -> anyhow::Result<Vec<Record>> {
     let mut filter = Filter { state: Some(StateName::Unknown), limit: PAGE, ..Filter::default() };
     let mut all = Vec::new();
     loop {
@@ -192,7 +193,7 @@ fn unknown(store: &Arc<dyn Store>) -> anyhow::Result<Vec<Record>> {
     }
 }
 
-fn list(store: &Arc<dyn Store>, json: bool) -> anyhow::Result<Done> {
+fn list(store: &Arc<dyn Records>, json: bool) -> anyhow::Result<Done> {
     let records = unknown(store)?;
     let now = blocking(store.now())?;
     if json {

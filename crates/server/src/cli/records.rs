@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use semel_core::{
-    Change, Epoch, Filter, Note, NoteTaken, OperationId, Progress, Record, StateName, StepKind, Store,
+    Change, Epoch, Filter, Note, NoteTaken, OperationId, Progress, Record, Records, StateName, StepKind,
     Unreadable,
 };
 use semel_operations::operate::records::{
@@ -19,7 +19,7 @@ use semel_operations::operate::records::{
 use semel_operations::operate::requests::{self, Reading};
 use semel_operations::operate::story::Around;
 use semel_operations::operate::{self, Acted, records};
-use semel_stores::access::Access;
+use semel_stores::Access;
 use serde_json::Value;
 
 use super::{Done, OutputFlags, StoreFlag, blocking, load, open_store, printable, say};
@@ -298,7 +298,7 @@ pub(super) fn run(args: &RecordsArgs, config: Option<&Path>) -> anyhow::Result<D
     }
 }
 
-fn list(store: &Arc<dyn Store>, args: &ListArgs) -> anyhow::Result<Done> {
+fn list(store: &Arc<dyn Records>, args: &ListArgs) -> anyhow::Result<Done> {
     let json = args.output.json;
     let given = |name: &str| match name {
         "state" => args.state.clone(),
@@ -357,7 +357,7 @@ fn told_of(unreadable: usize) -> Done {
 /// Page of a list: records, and those that cannot be read.
 type ListPage = (Vec<Record>, Vec<Unreadable>);
 
-fn next_page(store: &Arc<dyn Store>, filter: &mut Filter) -> anyhow::Result<Option<ListPage>> {
+fn next_page(store: &Arc<dyn Records>, filter: &mut Filter) -> anyhow::Result<Option<ListPage>> {
     let (page, unreadable) = (blocking(store.list(filter))?, blocking(store.unreadable(filter))?);
     let last = page.last().map(|record| record.operation_id);
     let last = last.max(unreadable.last().map(|bad| bad.operation_id));
@@ -367,7 +367,7 @@ fn next_page(store: &Arc<dyn Store>, filter: &mut Filter) -> anyhow::Result<Opti
     Ok(goes_on.then_some((page, unreadable)))
 }
 
-fn show(store: &Arc<dyn Store>, id: &str, json: bool) -> anyhow::Result<Done> {
+fn show(store: &Arc<dyn Records>, id: &str, json: bool) -> anyhow::Result<Done> {
     let id = operation_id(id)?;
     let Some(found) = blocking(find(&**store, id))? else {
         eprintln!("{}", absent(id));
@@ -399,7 +399,7 @@ fn show(store: &Arc<dyn Store>, id: &str, json: bool) -> anyhow::Result<Done> {
 }
 
 /// Shows the request of a command, and notes the reader and the reason.
-fn request(store: &Arc<dyn Store>, (id, why): (&str, &str), json: bool) -> anyhow::Result<Done> {
+fn request(store: &Arc<dyn Records>, (id, why): (&str, &str), json: bool) -> anyhow::Result<Done> {
     let id = operation_id(id)?;
     let note = Note { who: who(), action: requests::ACTION.to_owned(), why: reason(why)? };
     match blocking(requests::read(&**store, id, &note))? {
@@ -488,7 +488,7 @@ fn said(args: &ResolveArgs) -> anyhow::Result<Said> {
 
 /// Performs the action, and notes the operator and the reason.
 fn act(
-    store: &Arc<dyn Store>,
+    store: &Arc<dyn Records>,
     (id, why): (&str, &str),
     action: &str,
     change: impl FnOnce(&Record) -> Change + Send,

@@ -4,12 +4,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use semel_core::{Store, StoreError};
+use semel_core::{StoreError, Upkeep};
 use semel_faults::{Point, reached_by_thread};
 use semel_settings::StoreLocation;
-use semel_stores::SqliteStore;
-use semel_stores::access::Access;
 use semel_stores::sqlite::SqliteOptions;
+use semel_stores::{Access, SqliteStore};
 use serde_json::json;
 
 use super::{Done, OutputFlags, StoreFlag, blocking, say};
@@ -123,7 +122,7 @@ pub(super) fn migrate(args: &MigrateArgs, config: Option<&Path>) -> anyhow::Resu
         super::existing(&location)?;
     }
     // Opening the store for writing migrates it.
-    drop(super::runtime()?.block_on(crate::gateway::open_plain(&location, Access::Write))?);
+    drop(super::runtime()?.block_on(semel_stores::open_with(&location, Access::Write, None))?);
     let schema = match location {
         StoreLocation::Memory => 0,
         StoreLocation::Sqlite(_) => i64::from(semel_stores::sqlite::known_version()),
@@ -137,9 +136,8 @@ pub(super) fn migrate(args: &MigrateArgs, config: Option<&Path>) -> anyhow::Resu
 }
 
 /// Opens the store, which must exist.
-fn open(config: Option<&Path>, flag: &StoreFlag) -> anyhow::Result<Arc<dyn Store>> {
-    let location = super::existing(&super::load(config, flag.flags())?.config.store)?;
-    Ok(super::runtime()?.block_on(crate::gateway::open_plain(&location, Access::Write))?.store)
+fn open(config: Option<&Path>, flag: &StoreFlag) -> anyhow::Result<Arc<dyn Upkeep>> {
+    Ok(super::open_keyless(&super::load(config, flag.flags())?.config.store, Access::Write)?)
 }
 
 /// Repeats a step until it finds less than a full batch, and returns the total.

@@ -4,7 +4,8 @@
 
 use std::fmt::{self, Write};
 
-use crate::engine::redact::redact;
+use semel_core::redact::redact;
+
 use crate::engine::source::{Location, Origin};
 
 /// The severity of a finding.

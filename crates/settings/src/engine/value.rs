@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use semel_core::redact::redact;
 use toml::de::{DeTable, DeValue};
 
 use crate::engine::diagnostic::Diagnostic;
-use crate::engine::redact::redact;
 use crate::engine::source::{Location, Origin, Source};
 
 /// A value and where it came from.

@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
+use semel_core::redact::redact;
 use semel_outgoing::{Address, AddressError, CertificateFiles, TlsSettings};
 
 use crate::engine::findings::Findings;
 use crate::engine::kind::{Kind, Refusal, quoted};
-use crate::engine::redact::redact;
 use crate::parts::secret::is_readable_by_others;
 
 /// TLS with a service that the gateway asks, as it was written.

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use semel_core::Principal;
+use semel_core::redact::redact;
 
 use crate::engine::kind::{Kind, Refusal, Wrong, quoted};
-use crate::engine::redact::redact;
 use crate::engine::value::{Content, Value};
 
 /// The name of a variable that holds a secret, which is never written into a file of settings.

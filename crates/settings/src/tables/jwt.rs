@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use semel_core::JsonPointer;
+use semel_core::redact::redact;
 use semel_outgoing::Address;
 use serde_json::Value;
 
 use crate::engine::findings::Findings;
 use crate::engine::kind::{Kind, Refusal, Words, quoted};
-use crate::engine::redact::redact;
 use crate::parts::service::{self, ServiceTls};
 
 /// The rules that a token is checked by.

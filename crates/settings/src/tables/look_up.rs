@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use http::StatusCode;
 use semel_core::JsonPointer;
+use semel_core::redact::redact;
 use semel_flow::reconcile::http::{Gone, LookUpReading, NotFound};
 use semel_flow::reconcile::{HttpLookUp, HttpLookUpError};
 use semel_outgoing::Address;
 
 use crate::engine::findings::Findings;
 use crate::engine::kind::{Choice, Kind, List, Maybe, Refusal, Words, quoted};
-use crate::engine::redact::redact;
 use crate::engine::setting::{Setting, setting};
 use crate::engine::table::read_table;
 use crate::engine::value::{Content, Entry};

@@ -1,31 +1,19 @@
 //! Evidence that came by itself, with the responses that it brings sealed while it waits.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use semel_core::reconcile::{Heard, LastHeard, OpenStatements, StatementOutcome};
 use semel_core::transition::ReferenceWrite;
-use semel_core::{Evidence, Note, OperationId, Statement, StoreError, Vault};
+use semel_core::{Evidence, Note, OperationId, Statement, StoreError};
 
-/// Evidence whose responses are sealed. What was kept in the clear before stays readable.
-pub struct SealedEvidence {
-    inner: Arc<dyn Evidence>,
-    vault: Arc<dyn Vault>,
-}
-
-impl SealedEvidence {
-    /// Around this evidence, under the keys of this vault.
-    pub fn new(inner: Arc<dyn Evidence>, vault: Arc<dyn Vault>) -> SealedEvidence {
-        SealedEvidence { inner, vault }
-    }
-}
+use super::store::{SealedStore, not_sealed};
 
 #[async_trait]
-impl Evidence for SealedEvidence {
+impl<S: Evidence + ?Sized> Evidence for SealedStore<S> {
     async fn take_in(&self, statement: &Statement) -> Result<Heard, StoreError> {
-        let sealed = self.vault.seal_statement(statement);
-        self.inner.take_in(&sealed.map_err(|why| StoreError::Unavailable(why.to_string()))?).await
+        let sealed = self.vault.seal_statement(statement).map_err(|why| not_sealed(&why))?;
+        self.inner.take_in(&sealed).await
     }
 
     /// Those that do not open cannot be read either: used, they would settle their command with a response that nobody can

@@ -1,26 +1,17 @@
-//! Messages that commit with a command, with their payloads opened for whoever delivers or shows them.
+//! Messages that commit with a command, with their payloads opened for whoever delivers or shows them. The transactions that push
+//! them seal them. What does not open stays in its envelope: a worker does not send it, and tries again as with a receiver that is
+//! away.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use semel_core::outbox::{Depth, Intervention, Message, MessageFence, MessageFilter, Next, Outbox, Take};
-use semel_core::{Note, StoreError, Timestamp, Vault};
+use semel_core::{Note, StoreError, Timestamp};
 
-/// An outbox whose payloads are sealed by the transactions that push them. What does not open stays in its envelope: a worker
-/// does not send it, and tries again as with a receiver that is away.
-pub struct SealedOutbox {
-    inner: Arc<dyn Outbox>,
-    vault: Arc<dyn Vault>,
-}
+use super::store::SealedStore;
 
-impl SealedOutbox {
-    /// Around this outbox, under the keys of this vault.
-    pub fn new(inner: Arc<dyn Outbox>, vault: Arc<dyn Vault>) -> SealedOutbox {
-        SealedOutbox { inner, vault }
-    }
-
-    fn open(&self, message: &mut Message) {
+impl<S: ?Sized> SealedStore<S> {
+    fn open_message(&self, message: &mut Message) {
         if let Err(why) = self.vault.open_message(message) {
             tracing::error!(event_id = message.event_id, %why, "the payload of a message stays sealed");
         }
@@ -28,10 +19,10 @@ impl SealedOutbox {
 }
 
 #[async_trait]
-impl Outbox for SealedOutbox {
+impl<S: Outbox + ?Sized> Outbox for SealedStore<S> {
     async fn take(&self, take: &Take) -> Result<Vec<Message>, StoreError> {
         let mut taken = self.inner.take(take).await?;
-        taken.iter_mut().for_each(|message| self.open(message));
+        taken.iter_mut().for_each(|message| self.open_message(message));
         Ok(taken)
     }
 
@@ -45,7 +36,7 @@ impl Outbox for SealedOutbox {
 
     async fn message(&self, event_id: &str) -> Result<(Option<Message>, Timestamp), StoreError> {
         let (mut found, now) = self.inner.message(event_id).await?;
-        found.iter_mut().for_each(|message| self.open(message));
+        found.iter_mut().for_each(|message| self.open_message(message));
         Ok((found, now))
     }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use semel_core::reseal::{Kept, Place, Resealed, ResealedBatch, Unreadable};
+use semel_core::reseal::{Kept, Resealed, ResealedBatch, SealedPlace, Unreadable};
 use semel_core::vault::SealedKind;
 use semel_core::{Reseal, StoreError, Vault, VaultError};
 
@@ -32,7 +32,7 @@ struct Pass {
     found: bool,
     /// The kind that it is at, of all, and where.
     kind: usize,
-    after: Option<Place>,
+    after: Option<SealedPlace>,
 }
 
 /// What a rotation has come to so far.

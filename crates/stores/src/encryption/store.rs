@@ -8,26 +8,27 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use semel_core::{
-    Answer, AttemptToken, Census, Change, Claim, Decision, Filter, Item, Note, NoteTaken, OperationId,
-    Principal, Progress, Record, RecordId, Snapshot, Store, StoreError, StoredRequest, StoredResult, Tier,
-    Timestamp, Unreadable, Vault, VaultError, Waiting, WaitingFilter, WaitingPage,
+    AttemptToken, Census, Change, Claim, Decision, Filter, Item, Note, NoteTaken, OperationId, Principal,
+    Progress, Record, RecordId, Records, Snapshot, Store, StoreAnswer, StoreError, StoredRequest,
+    StoredResult, Tier, Timestamp, Unreadable, Upkeep, Vault, VaultError, Waiting, WaitingFilter,
+    WaitingPage,
 };
 
 /// As many commands in hand as are remembered by their attempts. Others are looked up before they are settled.
 const MAX_IN_HAND: usize = 65_536;
 
-/// A store whose responses and requests are sealed. What was stored in the clear before stays readable, unless the vault
-/// refuses plaintext.
-pub struct SealedStore {
-    inner: Arc<dyn Store>,
-    vault: Arc<dyn Vault>,
+/// A store, or a part of one, that keeps everything sealed which clients and services have sent. What was stored in the clear
+/// before stays readable, unless the vault refuses plaintext.
+pub struct SealedStore<S: ?Sized> {
+    pub(super) inner: Arc<S>,
+    pub(super) vault: Arc<dyn Vault>,
     /// The commands that were acquired here and are not settled yet: a response is sealed for its command.
     in_hand: Mutex<HashMap<AttemptToken, OperationId>>,
 }
 
-impl SealedStore {
+impl<S: ?Sized> SealedStore<S> {
     /// Around this store, under the keys of this vault.
-    pub fn new(inner: Arc<dyn Store>, vault: Arc<dyn Vault>) -> SealedStore {
+    pub fn new(inner: Arc<S>, vault: Arc<dyn Vault>) -> SealedStore<S> {
         SealedStore { inner, vault, in_hand: Mutex::default() }
     }
 
@@ -36,7 +37,7 @@ impl SealedStore {
     }
 
     /// Remembers a command that was just acquired.
-    fn acquired(&self, answer: &Answer) {
+    fn acquired(&self, answer: &StoreAnswer) {
         if let (Decision::Execute, Some(record)) = (answer.decision, &answer.record) {
             let mut in_hand = self.in_hand();
             if in_hand.len() >= MAX_IN_HAND {
@@ -44,16 +45,6 @@ impl SealedStore {
             }
             in_hand.insert(record.head.token, record.operation_id);
         }
-    }
-
-    /// The command that a change settles. A record that is not there any more is nobody's, and takes no change.
-    async fn command(&self, id: &RecordId, change: &Change) -> Result<OperationId, StoreError> {
-        let token = change.event().fence().map(|fence| fence.token);
-        if let Some(known) = token.and_then(|token| self.in_hand().remove(&token)) {
-            return Ok(known);
-        }
-        let found = self.inner.get(id).await?.record;
-        Ok(found.map_or(OperationId::from_bytes([0; 16]), |record| record.operation_id))
     }
 
     fn open(&self, record: &mut Record) {
@@ -73,8 +64,20 @@ impl SealedStore {
     }
 }
 
+impl<S: Store + ?Sized> SealedStore<S> {
+    /// The command that a change settles. A record that is not there any more is nobody's, and takes no change.
+    async fn command(&self, id: &RecordId, change: &Change) -> Result<OperationId, StoreError> {
+        let token = change.event().fence().map(|fence| fence.token);
+        if let Some(known) = token.and_then(|token| self.in_hand().remove(&token)) {
+            return Ok(known);
+        }
+        let found = self.inner.get(id).await?.record;
+        Ok(found.map_or(OperationId::from_bytes([0; 16]), |record| record.operation_id))
+    }
+}
+
 /// What cannot be sealed is not written.
-fn not_sealed(why: &VaultError) -> StoreError {
+pub(super) fn not_sealed(why: &VaultError) -> StoreError {
     StoreError::Unavailable(why.to_string())
 }
 
@@ -86,8 +89,8 @@ fn restore(record: &mut Record, sealed: &Change, clear: &StoredResult) {
 }
 
 #[async_trait]
-impl Store for SealedStore {
-    async fn claim(&self, claim: &Claim) -> Result<Answer, StoreError> {
+impl<S: Store + ?Sized> Store for SealedStore<S> {
+    async fn claim(&self, claim: &Claim) -> Result<StoreAnswer, StoreError> {
         let answer = match claim.request {
             Some(_) => {
                 self.inner.claim(&self.vault.seal_claim(claim).map_err(|why| not_sealed(&why))?).await?
@@ -95,14 +98,14 @@ impl Store for SealedStore {
             None => self.inner.claim(claim).await?,
         };
         self.acquired(&answer);
-        Ok(Answer { record: self.opened(answer.record), ..answer })
+        Ok(StoreAnswer { record: self.opened(answer.record), ..answer })
     }
 
-    async fn apply(&self, id: &RecordId, change: &Change) -> Result<Answer, StoreError> {
+    async fn apply(&self, id: &RecordId, change: &Change) -> Result<StoreAnswer, StoreError> {
         if change.result().is_none() && change.call().is_none() {
             let answer = self.inner.apply(id, change).await?;
             self.acquired(&answer);
-            return Ok(Answer { record: self.opened(answer.record), ..answer });
+            return Ok(StoreAnswer { record: self.opened(answer.record), ..answer });
         }
         let command = self.command(id, change).await?;
         let sealed = self.vault.seal_change_of(id, command, change).map_err(|why| not_sealed(&why))?;
@@ -110,16 +113,11 @@ impl Store for SealedStore {
         if let (Some(clear), Some(record)) = (change.result(), &mut answer.record) {
             restore(record, &sealed, clear);
         }
-        Ok(Answer { record: self.opened(answer.record), ..answer })
+        Ok(StoreAnswer { record: self.opened(answer.record), ..answer })
     }
 
     async fn get(&self, id: &RecordId) -> Result<Snapshot, StoreError> {
         let found = self.inner.get(id).await?;
-        Ok(Snapshot { record: self.opened(found.record), ..found })
-    }
-
-    async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError> {
-        let found = self.inner.find(operation_id).await?;
         Ok(Snapshot { record: self.opened(found.record), ..found })
     }
 
@@ -130,6 +128,66 @@ impl Store for SealedStore {
         principal: &Principal,
     ) -> Result<Snapshot, StoreError> {
         let found = self.inner.find_own(operation_id, principal).await?;
+        Ok(Snapshot { record: self.opened(found.record), ..found })
+    }
+
+    async fn waiting(&self, filter: &WaitingFilter) -> Result<WaitingPage, StoreError> {
+        let mut page = self.inner.waiting(filter).await?;
+        for Waiting { record, request } in &mut page.found {
+            if let Err(why) = self.vault.open_request(record, request) {
+                tracing::debug!(operation_id = %record.operation_id, %why, "a kept request stays sealed");
+            }
+        }
+        Ok(page)
+    }
+
+    async fn announce(&self, operation_id: OperationId, items: &[Item]) -> Result<(), StoreError> {
+        self.inner.announce(operation_id, items).await
+    }
+
+    /// An output that does not open stays in its envelope, and no run goes on from it.
+    async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError> {
+        let mut steps = self.inner.progress(operation_id).await?;
+        for step in &mut steps {
+            if let Err(why) = self.vault.open_progress(operation_id, step) {
+                tracing::error!(%operation_id, phase = step.name, %why, "the output of a phase stays sealed");
+            }
+        }
+        Ok(steps)
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        self.inner.now().await
+    }
+
+    fn tier(&self) -> Tier {
+        self.inner.tier()
+    }
+}
+
+#[async_trait]
+impl<S: Upkeep + ?Sized> Upkeep for SealedStore<S> {
+    async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
+        self.inner.sweep(limit).await
+    }
+
+    async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
+        self.inner.reap(limit).await
+    }
+
+    async fn census(&self) -> Result<Vec<Census>, StoreError> {
+        self.inner.census().await
+    }
+
+    async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
+        Ok(self.all_opened(self.inner.due_to_reconcile(limit).await?))
+    }
+}
+
+#[async_trait]
+impl<S: Records + ?Sized> Records for SealedStore<S> {
+    async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError> {
+        let found = self.inner.find(operation_id).await?;
         Ok(Snapshot { record: self.opened(found.record), ..found })
     }
 
@@ -159,54 +217,5 @@ impl Store for SealedStore {
 
     async fn unreadable(&self, filter: &Filter) -> Result<Vec<Unreadable>, StoreError> {
         self.inner.unreadable(filter).await
-    }
-
-    async fn waiting(&self, filter: &WaitingFilter) -> Result<WaitingPage, StoreError> {
-        let mut page = self.inner.waiting(filter).await?;
-        for Waiting { record, request } in &mut page.found {
-            if let Err(why) = self.vault.open_request(record, request) {
-                tracing::debug!(operation_id = %record.operation_id, %why, "a kept request stays sealed");
-            }
-        }
-        Ok(page)
-    }
-
-    async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
-        Ok(self.all_opened(self.inner.due_to_reconcile(limit).await?))
-    }
-
-    async fn announce(&self, operation_id: OperationId, items: &[Item]) -> Result<(), StoreError> {
-        self.inner.announce(operation_id, items).await
-    }
-
-    /// An output that does not open stays in its envelope, and no run goes on from it.
-    async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError> {
-        let mut steps = self.inner.progress(operation_id).await?;
-        for step in &mut steps {
-            if let Err(why) = self.vault.open_progress(operation_id, step) {
-                tracing::error!(%operation_id, phase = step.name, %why, "the output of a phase stays sealed");
-            }
-        }
-        Ok(steps)
-    }
-
-    async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
-        self.inner.sweep(limit).await
-    }
-
-    async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
-        self.inner.reap(limit).await
-    }
-
-    async fn census(&self) -> Result<Vec<Census>, StoreError> {
-        self.inner.census().await
-    }
-
-    async fn now(&self) -> Result<Timestamp, StoreError> {
-        self.inner.now().await
-    }
-
-    fn tier(&self) -> Tier {
-        self.inner.tier()
     }
 }

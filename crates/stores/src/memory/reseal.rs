@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use async_trait::async_trait;
-use semel_core::reseal::{Kept, KeptPage, KeyUse, Place, Reseal, Resealed, ResealedBatch};
+use semel_core::reseal::{Kept, KeptPage, KeyUse, Reseal, Resealed, ResealedBatch, SealedPlace};
 use semel_core::vault::SealedKind;
 use semel_core::{Record, Sealing, Statement, StoreError};
 
@@ -20,7 +20,7 @@ impl Tables {
                     let result = record.result.as_ref()?;
                     let response = &result.response;
                     Some(Kept {
-                        place: Place::Response(record.id, record.head.token, 0),
+                        place: SealedPlace::Response(record.id, record.head.token, 0),
                         about: Sealing::result(record, result.status, response.format),
                         key_id: response.encryption_key_id.clone(),
                         bytes: response.bytes.clone(),
@@ -33,7 +33,7 @@ impl Tables {
                 let request = |record: &&Record| {
                     let request = self.requests.get(&record.operation_id)?;
                     Some(Kept {
-                        place: Place::Request(record.operation_id),
+                        place: SealedPlace::Request(record.operation_id),
                         about: Sealing::request(record, request.format),
                         key_id: request.encryption_key_id.clone(),
                         bytes: request.bytes.clone(),
@@ -48,7 +48,7 @@ impl Tables {
                     let result = statement.result()?;
                     let response = &result.response;
                     Some(Kept {
-                        place: Place::Evidence(statement.source.clone(), statement.event_id.clone()),
+                        place: SealedPlace::Evidence(statement.source.clone(), statement.event_id.clone()),
                         about: Sealing::statement(statement, result.status, response.format),
                         key_id: response.encryption_key_id.clone(),
                         bytes: response.bytes.clone(),
@@ -66,7 +66,7 @@ impl Tables {
         let Resealed { before, after } = resealed;
         let key_id = Some(after.key_id.clone());
         match &before.place {
-            Place::Response(id, token, _) => {
+            SealedPlace::Response(id, token, _) => {
                 let record = self.records.get_mut(id).filter(|record| record.head.token == *token);
                 let result = record.and_then(|record| record.result.as_mut());
                 let result = result.filter(|result| result.response.encryption_key_id == before.key_id);
@@ -74,12 +74,12 @@ impl Tables {
                 result.resource = None;
                 (result.response.encryption_key_id, result.response.bytes) = (key_id, after.bytes.clone());
             }
-            Place::Request(id) => {
+            SealedPlace::Request(id) => {
                 let request = self.requests.get_mut(id).filter(|request| request.bytes == before.bytes);
                 let Some(request) = request else { return false };
                 (request.encryption_key_id, request.bytes) = (key_id, after.bytes.clone());
             }
-            Place::Evidence(source, event_id) => {
+            SealedPlace::Evidence(source, event_id) => {
                 let kept = self.evidence.get_mut(&(source.clone(), event_id.clone()));
                 let Some(kept) = kept else { return false };
                 let result = kept.statement.result().filter(|result| result.response.bytes == before.bytes);
@@ -88,18 +88,18 @@ impl Tables {
                 (result.response.encryption_key_id, result.response.bytes) = (key_id, after.bytes.clone());
                 kept.statement = kept.statement.with_result(result);
             }
-            Place::Phase(..) | Place::Message(_) => return false,
+            SealedPlace::Phase(..) | SealedPlace::Message(_) => return false,
         }
         true
     }
 }
 
 /// Whether one place comes after another of its kind.
-fn is_after(place: &Place, after: &Place) -> bool {
+fn is_after(place: &SealedPlace, after: &SealedPlace) -> bool {
     match (place, after) {
-        (Place::Response(id, ..), Place::Response(after, ..)) => id.as_bytes() > after.as_bytes(),
-        (Place::Request(id), Place::Request(after)) => id > after,
-        (Place::Evidence(source, event_id), Place::Evidence(after_source, after_id)) => {
+        (SealedPlace::Response(id, ..), SealedPlace::Response(after, ..)) => id.as_bytes() > after.as_bytes(),
+        (SealedPlace::Request(id), SealedPlace::Request(after)) => id > after,
+        (SealedPlace::Evidence(source, event_id), SealedPlace::Evidence(after_source, after_id)) => {
             (source, event_id) > (after_source, after_id)
         }
         _ => false,
@@ -123,7 +123,7 @@ impl Reseal for MemoryStore {
         &self,
         kind: SealedKind,
         current: &str,
-        after: Option<&Place>,
+        after: Option<&SealedPlace>,
         limit: usize,
     ) -> Result<KeptPage, StoreError> {
         let wanted = |kept: &Kept| {

@@ -29,7 +29,7 @@ impl Usage for MemoryStore {
         Ok(tables.usage.get(subject).map_or(Level::default(), |entry| entry.level(now)))
     }
 
-    async fn list(
+    async fn list_usage(
         &self,
         filter: &UsageFilter,
     ) -> Result<(Vec<(Subject, UsageEntry)>, Timestamp), StoreError> {

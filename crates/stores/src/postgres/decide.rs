@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use semel_core::transition::{ReferenceWrite, RequestWrite};
-use semel_core::{Answer, Decision, Event, Record, RecordId, Snapshot, Write, transition};
+use semel_core::{Decision, Event, Record, RecordId, Snapshot, StoreAnswer, Write, transition};
 
 use super::group::{self, Side, SideWrite, Update, Writes};
 use super::job::{Done, Pending, Work};
@@ -26,7 +26,7 @@ pub(super) struct Decided<'a> {
     pub(super) write: Write,
     pub(super) reference: ReferenceWrite,
     pub(super) request: RequestWrite,
-    pub(super) answer: Answer,
+    pub(super) answer: StoreAnswer,
 }
 
 /// Asks the protocol about one job. One record is written once in a round: a second change of it waits.
@@ -60,7 +60,7 @@ pub(super) fn decide<'a>(
     let step = transition(before.map(|before| &before.record.head), &event, now);
     let after = Record::after(before.map(|before| &before.record), step.write, claim, result, now)
         .map(|record| record.observing(step.write, seen));
-    let answer = Answer { decision: step.decision, record: after, now, holder: None };
+    let answer = StoreAnswer { decision: step.decision, record: after, now, holder: None };
     let write = match (step.write, before) {
         // Seen to be made, by a commit that nobody answered for: it is made sure of.
         (Write::Keep, Some(before))

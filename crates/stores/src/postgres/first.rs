@@ -1,7 +1,7 @@
 //! The first claim of a command, with everything about it in one statement.
 
 use semel_core::transition::transition;
-use semel_core::{Answer, Claim, Event, Record, Timestamp};
+use semel_core::{Claim, Event, Record, StoreAnswer, Timestamp};
 
 use super::clock::now;
 use super::errors::DbError;
@@ -41,7 +41,7 @@ const FIRST: &str = concat!(
 /// What came of trying to be the first.
 pub(super) enum Tried {
     /// It is the first.
-    First(Box<Answer>),
+    First(Box<StoreAnswer>),
     /// It was, until its reference went to somebody else: what was written must be taken back.
     Beaten,
     /// There is something already, and nothing was written.
@@ -105,7 +105,7 @@ pub(super) fn fresh(claim: &Claim, now: Timestamp) -> Option<Record> {
 }
 
 /// The answer to a first claim that was written at `now`.
-pub(super) fn first(claim: &Claim, now: Timestamp) -> Answer {
+pub(super) fn first(claim: &Claim, now: Timestamp) -> StoreAnswer {
     let decision = transition(None, &Event::Claim(claim.attempt), now).decision;
-    Answer { decision, record: fresh(claim, now), now, holder: None }
+    StoreAnswer { decision, record: fresh(claim, now), now, holder: None }
 }

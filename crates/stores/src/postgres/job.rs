@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use semel_core::{Answer, Change, Claim, RecordId, Snapshot, Start, StoreError};
+use semel_core::{Change, Claim, RecordId, Snapshot, Start, StoreAnswer, StoreError};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -27,7 +27,7 @@ pub(super) enum Work {
 
 /// What came of it.
 pub(super) enum Done {
-    Answer(Box<Answer>),
+    Answer(Box<StoreAnswer>),
     Snapshot(Box<Snapshot>),
 }
 

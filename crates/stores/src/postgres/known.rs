@@ -9,7 +9,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use semel_core::transition::{ReferenceWrite, RequestWrite};
-use semel_core::{Answer, Change, Event, Record, RecordId, State, Timestamp, Write, transition};
+use semel_core::{Change, Event, Record, RecordId, State, StoreAnswer, Timestamp, Write, transition};
 
 use super::rows::Versioned;
 use crate::known;
@@ -69,10 +69,10 @@ impl KnownCompletion {
     }
 
     /// The answer, now that it was written at `now`.
-    pub(super) fn answer(&self, change: &Change, now: Timestamp) -> Answer {
+    pub(super) fn answer(&self, change: &Change, now: Timestamp) -> StoreAnswer {
         let decision = transition(Some(&self.before.record.head), change.event(), now).decision;
         let record = decided(&self.before.record, change, now);
-        Answer { decision, record, now, holder: None }
+        StoreAnswer { decision, record, now, holder: None }
     }
 }
 

@@ -4,7 +4,7 @@
 //! same about many, `rows.rs` what a row means, `lane.rs` how changes travel in groups and what becomes of those whose
 //! answer was lost, `job.rs` and `decide.rs` what it carries and what is decided about it, `locked.rs` where changes of a
 //! locked record wait, `known.rs` which
-//! completions need no look first, `upkeep.rs` sweeps, reaps and lists, `outbox.rs` hands messages to workers,
+//! completions need no look first, `side_link.rs` a connection beside the lanes, `upkeep.rs` sweeps and reaps, `records.rs` shows records, `outbox.rs` hands messages to workers,
 //! `phases.rs` writes the phases of commands, `evidence.rs` keeps what others say about commands, `usage.rs` what everybody has used, `doctor.rs` looks at a
 //! database without changing it, `errors.rs` says what PostgreSQL's errors mean.
 //!
@@ -23,6 +23,7 @@ mod executor;
 mod expected;
 mod first;
 mod group;
+mod items;
 mod job;
 mod known;
 mod lane;
@@ -32,10 +33,12 @@ mod outbox;
 mod password;
 mod phases;
 mod queries;
+mod records;
 mod reseal;
 mod rows;
 mod schema;
 mod session;
+mod side_link;
 mod standbys;
 mod steps;
 mod tls;
@@ -49,9 +52,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use semel_core::{
-    Answer, AuditEntry, AuditId, AuditLog, Census, Change, Claim, Filter, Item, Note, NoteTaken, OperationId,
-    Principal, Progress, Record, RecordId, Snapshot, Store, StoreError, StoredRequest, Tier, Timestamp,
-    Unreadable, WaitingFilter, WaitingPage,
+    Backend, Change, Claim, Item, OperationId, Outbox, Principal, Progress, RecordId, Snapshot, Store,
+    StoreAnswer, StoreError, Tier, Timestamp, WaitingFilter, WaitingPage,
 };
 use tokio::sync::{Mutex, mpsc, oneshot};
 
@@ -72,9 +74,9 @@ pub use queries::{
 use schema::Found;
 pub use schema::{SCHEMA_VERSION, known_version};
 pub use session::{GIVE_LOCKS_BACK, IS_SESSION_UNCHANGED, RESET_LOCK_TIMEOUT, begin};
+use side_link::SideLink;
 pub use standbys::Standbys;
 pub use steps::confirm_phase;
-use upkeep::Upkeep;
 
 /// How a database is used.
 #[derive(Clone, Debug)]
@@ -156,15 +158,12 @@ pub enum OpenError {
     },
 }
 
-/// How often sweeps ask the server what it promises.
-const TIER_INTERVAL: Duration = Duration::from_secs(10);
-
 /// Keeps records in PostgreSQL.
 pub struct PostgresStore {
     jobs: mpsc::Sender<Pending>,
-    upkeep: Upkeep,
-    polls: Upkeep,
-    reports: Upkeep,
+    sweeps: SideLink,
+    polls: SideLink,
+    reports: SideLink,
     outbox: outbox::Connections,
     dialer: Dialer,
     #[cfg_attr(not(feature = "test-levers"), allow(dead_code, reason = "only tests pull them"))]
@@ -222,10 +221,10 @@ impl PostgresStore {
         }
         let outbox = outbox::Connections::new(&dialer, &levers.clock);
         // Sweeps, the polls of workers and lists do not wait for one another.
-        let upkeep = Upkeep::new(dialer.for_groups(), None, levers.clock.clone());
-        let polls = Upkeep::new(dialer.clone(), Some(link), levers.clock.clone());
-        let reports = Upkeep::new(dialer.clone(), None, levers.clock.clone());
-        Ok(PostgresStore { jobs: sender, upkeep, polls, reports, outbox, dialer, levers, counters, tier })
+        let sweeps = SideLink::new(dialer.for_groups(), None, levers.clock.clone());
+        let polls = SideLink::new(dialer.clone(), Some(link), levers.clock.clone());
+        let reports = SideLink::new(dialer.clone(), None, levers.clock.clone());
+        Ok(PostgresStore { jobs: sender, sweeps, polls, reports, outbox, dialer, levers, counters, tier })
     }
 
     /// Moves this store's present into the future, for tests: nobody has to wait for a lease to end.
@@ -270,7 +269,7 @@ impl PostgresStore {
             }
             known.asked = tokio::time::Instant::now();
         }
-        match self.upkeep.tier().await {
+        match self.sweeps.with(|mut lent| async move { upkeep::tier(lent.link()?).await }).await {
             Ok(now) => {
                 let before = std::mem::replace(&mut self.known_tier().tier, now);
                 if before < now {
@@ -300,7 +299,7 @@ impl PostgresStore {
         done.await.unwrap_or_else(|_| Err(StoreError::Ambiguous("the store ended during the write".into())))
     }
 
-    async fn answer(&self, work: Work) -> Result<Answer, StoreError> {
+    async fn answer(&self, work: Work) -> Result<StoreAnswer, StoreError> {
         match self.send(work).await? {
             Done::Answer(answer) => Ok(*answer),
             Done::Snapshot(_) => Err(StoreError::Ambiguous("a lane answered something else".into())),
@@ -372,19 +371,12 @@ fn unreachable(address: &Address, error: &DbError) -> OpenError {
 }
 
 #[async_trait]
-impl AuditLog for PostgresStore {
-    async fn audit(&self, before: Option<AuditId>, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
-        self.reports.audit(before, limit).await
-    }
-}
-
-#[async_trait]
 impl Store for PostgresStore {
-    async fn claim(&self, claim: &Claim) -> Result<Answer, StoreError> {
+    async fn claim(&self, claim: &Claim) -> Result<StoreAnswer, StoreError> {
         self.answer(Work::Claim(Box::new(claim.clone()))).await
     }
 
-    async fn apply(&self, id: &RecordId, change: &Change) -> Result<Answer, StoreError> {
+    async fn apply(&self, id: &RecordId, change: &Change) -> Result<StoreAnswer, StoreError> {
         self.answer(Work::Apply(*id, Box::new(change.clone()))).await
     }
 
@@ -392,65 +384,41 @@ impl Store for PostgresStore {
         self.snapshot(Work::Get(*id)).await
     }
 
-    async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError> {
-        self.polls.find(operation_id).await
-    }
-
     async fn find_own(
         &self,
         operation_id: OperationId,
         principal: &Principal,
     ) -> Result<Snapshot, StoreError> {
-        self.polls.find_own(operation_id, principal).await
-    }
-
-    async fn notes(&self, operation_id: OperationId) -> Result<Vec<NoteTaken>, StoreError> {
-        self.polls.notes(operation_id).await
-    }
-
-    async fn read_request(
-        &self,
-        operation_id: OperationId,
-        note: &Note,
-    ) -> Result<Option<StoredRequest>, StoreError> {
-        self.polls.read_request(operation_id, note).await
-    }
-
-    async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
-        self.reports.list(filter).await
-    }
-
-    async fn unreadable(&self, filter: &Filter) -> Result<Vec<Unreadable>, StoreError> {
-        self.reports.unreadable(filter).await
+        let principal = principal.clone();
+        self.polls
+            .with(move |mut lent| async move { records::find_own(&mut lent, operation_id, &principal).await })
+            .await
     }
 
     async fn waiting(&self, filter: &WaitingFilter) -> Result<WaitingPage, StoreError> {
-        self.polls.waiting(filter).await
-    }
-
-    async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
-        self.polls.due_to_reconcile(limit).await
+        let filter = filter.clone();
+        self.polls
+            .with(move |mut lent| async move {
+                let offset = lent.offset;
+                waiting::page(lent.link()?, &filter, offset).await
+            })
+            .await
     }
 
     async fn announce(&self, operation_id: OperationId, items: &[Item]) -> Result<(), StoreError> {
-        self.polls.announce(operation_id, items).await
+        let items = items.to_vec();
+        self.polls
+            .with(move |mut lent| async move {
+                let offset = lent.offset;
+                items::announce(lent.link()?, operation_id, &items, offset).await
+            })
+            .await
     }
 
     async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError> {
-        self.polls.progress(operation_id).await
-    }
-
-    async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
-        self.read_tier_again(TIER_INTERVAL).await;
-        self.upkeep.sweep(limit).await
-    }
-
-    async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
-        self.upkeep.reap(limit).await
-    }
-
-    async fn census(&self) -> Result<Vec<Census>, StoreError> {
-        self.reports.census().await
+        self.polls
+            .with(move |mut lent| async move { steps::progress(lent.link()?, operation_id).await })
+            .await
     }
 
     async fn now(&self) -> Result<Timestamp, StoreError> {
@@ -459,5 +427,11 @@ impl Store for PostgresStore {
 
     fn tier(&self) -> Tier {
         self.known_tier().tier
+    }
+}
+
+impl Backend for PostgresStore {
+    fn outbox(self: Arc<Self>) -> Option<Arc<dyn Outbox>> {
+        Some(self)
     }
 }

@@ -21,7 +21,7 @@ use super::executor::{Executor, Row, Value};
 use super::link::{Dialer, Link};
 use super::queries::{lock_command, tell};
 use super::schema;
-use super::upkeep::Upkeep;
+use super::side_link::SideLink;
 
 /// How many connections there are for messages: some deliveries end while others are written down.
 const CONNECTIONS: usize = 4;
@@ -221,17 +221,17 @@ const DEPTH: &str = "
 
 /// The connections for messages, made when they are needed.
 pub(super) struct Connections {
-    all: Vec<Upkeep>,
+    all: Vec<SideLink>,
     turn: AtomicUsize,
 }
 
 impl Connections {
     pub(super) fn new(dialer: &Dialer, clock: &StoreClock) -> Connections {
-        let connection = || Upkeep::new(dialer.clone(), None, clock.clone());
+        let connection = || SideLink::new(dialer.clone(), None, clock.clone());
         Connections { all: (0..CONNECTIONS).map(|_| connection()).collect(), turn: AtomicUsize::new(0) }
     }
 
-    pub(super) fn next(&self) -> &Upkeep {
+    pub(super) fn next(&self) -> &SideLink {
         &self.all[self.turn.fetch_add(1, Ordering::Relaxed) % self.all.len()]
     }
 }

@@ -4,9 +4,9 @@
 //! write did not change was changed by somebody else in between, and is read again.
 
 use semel_core::{
-    Answer, AttemptToken, AuditEntry, AuditId, Change, Claim, Decision, Event, Holder, Ids, Note, NoteTaken,
-    OpenCall, OperationId, Principal, RandomIds, Record, RecordId, Reference, StoredRequest, StoredResult,
-    Timestamp, Transition, Write,
+    AttemptToken, AuditEntry, AuditId, Change, Claim, Decision, Event, Holder, Ids, Note, NoteTaken,
+    OpenCall, OperationId, Principal, RandomIds, Record, RecordId, Reference, StoreAnswer, StoredRequest,
+    StoredResult, Timestamp, Transition, Write,
     transition::{ReferenceWrite, RequestWrite, age, transition},
 };
 
@@ -171,7 +171,7 @@ const AUDIT: &str = "
     WHERE id < $1 ORDER BY id DESC LIMIT $2";
 
 /// What came of a change: the answer, or nothing if somebody else changed the record in between.
-pub type Attempted = Result<Option<Answer>, DbError>;
+pub type Attempted = Result<Option<StoreAnswer>, DbError>;
 
 /// Claims, within the transaction that is open. If this says `None`, roll back and try again.
 ///
@@ -209,8 +209,10 @@ pub async fn claim<E: Executor>(db: &mut E, claim: &Claim, offset: i64) -> Attem
         attempt.reference = Reference::Taken;
     }
     let answer = change(db, before, &Event::Claim(attempt), Some(claim), (None, None), now, offset).await?;
-    Ok(answer
-        .map(|answer| Answer { holder: other.filter(|_| answer.decision == Decision::Duplicate), ..answer }))
+    Ok(answer.map(|answer| StoreAnswer {
+        holder: other.filter(|_| answer.decision == Decision::Duplicate),
+        ..answer
+    }))
 }
 
 /// Applies a change, within the transaction that is open. If this says `None`, roll back and try again.
@@ -220,7 +222,7 @@ pub async fn apply(db: &mut impl Executor, id: &RecordId, change: &Change, offse
     let event = event_of(db, command, change).await?;
     let brought = (change.result(), change.observation());
     let answer = self::change(db, before, &event, None, brought, now, offset).await?;
-    if let (Some(Answer { decision: Decision::Applied, .. }), Some(command)) = (&answer, command) {
+    if let (Some(StoreAnswer { decision: Decision::Applied, .. }), Some(command)) = (&answer, command) {
         if let Some(note) = change.note() {
             take_note(db, command, note, now).await?;
         }
@@ -389,7 +391,7 @@ async fn change(
     }
     let record = after.as_ref().or(before.as_ref().map(|before| &before.record));
     write_request(db, step.request, record, claim).await?;
-    Ok(Some(Answer { decision: step.decision, record: after, now, holder: None }))
+    Ok(Some(StoreAnswer { decision: step.decision, record: after, now, holder: None }))
 }
 
 async fn update<E: Executor>(db: &mut E, before: &Versioned, after: &Record) -> Result<bool, DbError> {

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use semel_core::envelope::{ENVELOPE, envelope_under};
 use semel_core::fingerprint::FingerprintVersion;
-use semel_core::reseal::{Kept, KeptPage, KeyUse, Place, Reseal, Resealed, ResealedBatch, Unreadable};
+use semel_core::reseal::{Kept, KeptPage, KeyUse, Reseal, Resealed, ResealedBatch, SealedPlace, Unreadable};
 use semel_core::vault::{SealedKind, Settler};
 use semel_core::{AttemptToken, Epoch, Fingerprint, OperationId, Principal, Sealing, StoreError};
 
@@ -90,13 +90,13 @@ const RESEAL_MESSAGES: &str = "
 fn phase(row: &Row) -> Option<Kept> {
     let (command, name) = (OperationId::from_bytes(row.uuid(1)?), row.text(2)?.to_owned());
     let about = Sealing::phase(command, &name);
-    Some(Kept::enveloped(Place::Phase(command, name), about, row.bytes(0)?.clone()))
+    Some(Kept::enveloped(SealedPlace::Phase(command, name), about, row.bytes(0)?.clone()))
 }
 
 fn message(row: &Row) -> Option<Kept> {
     let event_id = row.text(1)?.to_owned();
     let about = Sealing::message(&event_id);
-    Some(Kept::enveloped(Place::Message(event_id), about, row.bytes(0)?.clone()))
+    Some(Kept::enveloped(SealedPlace::Message(event_id), about, row.bytes(0)?.clone()))
 }
 
 fn response(row: &Row) -> Option<Kept> {
@@ -105,7 +105,7 @@ fn response(row: &Row) -> Option<Kept> {
     let epoch = Epoch::try_from(row.int(7)?).ok()?;
     let settler = Settler::by(columns::settled_by(row.text(8)?)?, epoch);
     let (command, status) = (OperationId::from_bytes(row.uuid(6)?), u16::try_from(row.int(9)?).ok()?);
-    kept(row, Place::Response(id, token, row.int(5)?), |format| {
+    kept(row, SealedPlace::Response(id, token, row.int(5)?), |format| {
         Sealing::response(&id, command, settler, status, format)
     })
 }
@@ -116,44 +116,44 @@ fn request(row: &Row) -> Option<Kept> {
     let fingerprint = Fingerprint::from_parts(version, row.bytes(8)?[..].try_into().ok()?);
     let about =
         |format| Sealing::request_of(&principal, row.text(6).unwrap_or_default(), &fingerprint, format);
-    kept(row, Place::Request(OperationId::from_bytes(row.uuid(3)?)), about)
+    kept(row, SealedPlace::Request(OperationId::from_bytes(row.uuid(3)?)), about)
 }
 
 fn evidence(row: &Row) -> Option<Kept> {
     let (source, event_id) = (row.text(3)?, row.text(4)?);
     let (command, status) = (OperationId::from_bytes(row.uuid(5)?), u16::try_from(row.int(6)?).ok()?);
-    let place = Place::Evidence(source.to_owned(), event_id.to_owned());
+    let place = SealedPlace::Evidence(source.to_owned(), event_id.to_owned());
     kept(row, place, |format| Sealing::evidence(source, event_id, command, status, format))
 }
 
 /// Where the page after this row begins, and what the row is called.
-fn place(kind: SealedKind, row: &Row) -> Option<(Place, String)> {
+fn place(kind: SealedKind, row: &Row) -> Option<(SealedPlace, String)> {
     let operation = |column| row.uuid(column).map(OperationId::from_bytes);
     Some(match kind {
         SealedKind::Response => {
             let id = group::id(row, 3)?;
-            (Place::Response(id, AttemptToken::from_bytes([0; 16]), 0), operation(6)?.to_string())
+            (SealedPlace::Response(id, AttemptToken::from_bytes([0; 16]), 0), operation(6)?.to_string())
         }
-        SealedKind::Request => (Place::Request(operation(3)?), operation(3)?.to_string()),
+        SealedKind::Request => (SealedPlace::Request(operation(3)?), operation(3)?.to_string()),
         SealedKind::Evidence => {
             let (source, event_id) = (row.text(3)?.to_owned(), row.text(4)?.to_owned());
             let name = format!("{source} {event_id}");
-            (Place::Evidence(source, event_id), name)
+            (SealedPlace::Evidence(source, event_id), name)
         }
         SealedKind::Phase => {
             let (command, phase) = (operation(1)?, row.text(2)?.to_owned());
             let name = format!("{command} {phase}");
-            (Place::Phase(command, phase), name)
+            (SealedPlace::Phase(command, phase), name)
         }
         SealedKind::Message => {
             let event_id = row.text(1)?.to_owned();
-            (Place::Message(event_id.clone()), event_id)
+            (SealedPlace::Message(event_id.clone()), event_id)
         }
     })
 }
 
 /// A row that begins with the key, the bytes and their format.
-fn kept(row: &Row, place: Place, about: impl FnOnce(u8) -> Sealing) -> Option<Kept> {
+fn kept(row: &Row, place: SealedPlace, about: impl FnOnce(u8) -> Sealing) -> Option<Kept> {
     let format = u8::try_from(row.int(2)?).ok()?;
     let (key_id, bytes) = (row.text(0).map(str::to_owned), row.bytes(1)?.clone());
     Some(Kept { place, about: about(format), key_id, bytes })
@@ -163,7 +163,7 @@ async fn list(
     link: &mut Link,
     kind: SealedKind,
     current: &str,
-    after: Option<&Place>,
+    after: Option<&SealedPlace>,
     limit: usize,
 ) -> Result<KeptPage, DbError> {
     let most = i64::try_from(limit).unwrap_or(i64::MAX);
@@ -172,21 +172,21 @@ async fn list(
     let (rows, read): (_, fn(&Row) -> Option<Kept>) = match kind {
         SealedKind::Response => {
             let id: &[u8] = match after {
-                Some(Place::Response(id, ..)) => id.as_bytes(),
+                Some(SealedPlace::Response(id, ..)) => id.as_bytes(),
                 _ => &[],
             };
             (link.query(RESPONSES, &[current, Value::Bytes(Some(id)), most]).await?, response)
         }
         SealedKind::Request => {
             let id = match after {
-                Some(Place::Request(id)) => *id.as_bytes(),
+                Some(SealedPlace::Request(id)) => *id.as_bytes(),
                 _ => [0; 16],
             };
             (link.query(REQUESTS, &[current, Value::Uuid(id), most]).await?, request)
         }
         SealedKind::Evidence => {
             let (source, event_id) = match after {
-                Some(Place::Evidence(source, event_id)) => (source.as_str(), event_id.as_str()),
+                Some(SealedPlace::Evidence(source, event_id)) => (source.as_str(), event_id.as_str()),
                 _ => ("", ""),
             };
             let values = [current, Value::Text(Some(source)), Value::Text(Some(event_id)), most];
@@ -194,7 +194,7 @@ async fn list(
         }
         SealedKind::Phase => {
             let (command, name) = match after {
-                Some(Place::Phase(command, name)) => (*command.as_bytes(), name.as_str()),
+                Some(SealedPlace::Phase(command, name)) => (*command.as_bytes(), name.as_str()),
                 _ => ([0; 16], ""),
             };
             let values = [Value::Bytes(Some(&under)), Value::Uuid(command), Value::Text(Some(name)), most];
@@ -202,7 +202,7 @@ async fn list(
         }
         SealedKind::Message => {
             let event_id = match after {
-                Some(Place::Message(event_id)) => event_id.as_str(),
+                Some(SealedPlace::Message(event_id)) => event_id.as_str(),
                 _ => "",
             };
             let values = [Value::Bytes(Some(&under)), Value::Text(Some(event_id)), most];
@@ -230,27 +230,27 @@ async fn write(link: &mut Link, resealed: &[Resealed]) -> Result<usize, DbError>
     let (mut commands, mut sources, mut event_ids) = (vec![], vec![], vec![]);
     for Resealed { before, .. } in resealed {
         match &before.place {
-            Place::Response(id, token, revision) => {
+            SealedPlace::Response(id, token, revision) => {
                 ids.push(Some(&id.as_bytes()[..]));
                 tokens.push(Some(&token.as_bytes()[..]));
                 revisions.push(Some(*revision));
                 keys_before.push(before.key_id.as_deref());
             }
-            Place::Request(id) => commands.push(*id.as_bytes()),
-            Place::Evidence(source, event_id) => {
+            SealedPlace::Request(id) => commands.push(*id.as_bytes()),
+            SealedPlace::Evidence(source, event_id) => {
                 sources.push(Some(source.as_str()));
                 event_ids.push(Some(event_id.as_str()));
             }
-            Place::Phase(command, name) => {
+            SealedPlace::Phase(command, name) => {
                 commands.push(*command.as_bytes());
                 sources.push(Some(name.as_str()));
             }
-            Place::Message(event_id) => event_ids.push(Some(event_id.as_str())),
+            SealedPlace::Message(event_id) => event_ids.push(Some(event_id.as_str())),
         }
     }
     let envelopes: Vec<(Bytes, Bytes)> = resealed
         .iter()
-        .filter(|one| matches!(one.before.place, Place::Phase(..) | Place::Message(_)))
+        .filter(|one| matches!(one.before.place, SealedPlace::Phase(..) | SealedPlace::Message(_)))
         .map(|Resealed { before, after }| (before.to_envelope(), after.clone().into_envelope()))
         .collect();
     let envelopes_before = Value::BytesList(envelopes.iter().map(|(before, _)| Some(&before[..])).collect());
@@ -260,23 +260,25 @@ async fn write(link: &mut Link, resealed: &[Resealed]) -> Result<usize, DbError>
     let bytes = Value::BytesList(resealed.iter().map(|one| Some(&one.after.bytes[..])).collect());
     let (sql, values) = match resealed.first().map(|one| &one.before.place) {
         None => return Ok(0),
-        Some(Place::Response(..)) => {
+        Some(SealedPlace::Response(..)) => {
             let guard = [Value::BytesList(ids), Value::BytesList(tokens), Value::IntList(revisions)];
             let [ids, tokens, revisions] = guard;
             (RESEAL_RESPONSES, vec![ids, tokens, revisions, Value::TextList(keys_before), keys, bytes])
         }
-        Some(Place::Request(_)) => (RESEAL_REQUESTS, vec![Value::UuidList(commands), before, keys, bytes]),
-        Some(Place::Evidence(..)) => {
+        Some(SealedPlace::Request(_)) => {
+            (RESEAL_REQUESTS, vec![Value::UuidList(commands), before, keys, bytes])
+        }
+        Some(SealedPlace::Evidence(..)) => {
             let places = [Value::TextList(sources), Value::TextList(event_ids)];
             let [sources, event_ids] = places;
             (RESEAL_EVIDENCE, vec![sources, event_ids, before, keys, bytes])
         }
-        Some(Place::Phase(..)) => {
+        Some(SealedPlace::Phase(..)) => {
             let places = [Value::UuidList(commands), Value::TextList(sources)];
             let [commands, names] = places;
             (RESEAL_PHASES, vec![commands, names, envelopes_before, envelopes_after])
         }
-        Some(Place::Message(_)) => {
+        Some(SealedPlace::Message(_)) => {
             (RESEAL_MESSAGES, vec![Value::TextList(event_ids), envelopes_before, envelopes_after])
         }
     };
@@ -330,7 +332,7 @@ impl Reseal for PostgresStore {
         &self,
         kind: SealedKind,
         current: &str,
-        after: Option<&Place>,
+        after: Option<&SealedPlace>,
         limit: usize,
     ) -> Result<KeptPage, StoreError> {
         let (current, after) = (current.to_owned(), after.cloned());

@@ -12,7 +12,7 @@ use super::errors::DbError;
 use super::executor::{Executor, Row, Value};
 use super::link::{Dialer, Link};
 use super::outbox::in_transaction;
-use super::upkeep::Lent;
+use super::side_link::Lent;
 
 /// Made only where what is kept is counted: every command would pay for it. Nobody's writes wait for it.
 const PREPARE: &str =
@@ -250,7 +250,7 @@ impl Usage for PostgresStore {
             .await
     }
 
-    async fn list(
+    async fn list_usage(
         &self,
         filter: &UsageFilter,
     ) -> Result<(Vec<(Subject, UsageEntry)>, Timestamp), StoreError> {

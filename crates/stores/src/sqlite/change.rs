@@ -6,8 +6,8 @@
 use rusqlite::Connection;
 use semel_core::transition::{ReferenceWrite, RequestWrite, age as age_of};
 use semel_core::{
-    Answer, Change, Claim, Decision, Event, Head, Item, Note, OpenCall, OperationId, Record, RecordId,
-    Reference, StoreError, StoredResult, Timestamp, Transition, Write, transition,
+    Change, Claim, Decision, Event, Head, Item, Note, OpenCall, OperationId, Record, RecordId, Reference,
+    StoreAnswer, StoreError, StoredResult, Timestamp, Transition, Write, transition,
 };
 use semel_faults::{Point, reached_by_thread};
 
@@ -21,7 +21,7 @@ pub(super) fn apply(
     id: &RecordId,
     change: &Change,
     now: Timestamp,
-) -> Result<Answer, StoreError> {
+) -> Result<StoreAnswer, StoreError> {
     let before = queries::get(connection, id).map_err(|error| store_error(&error))?;
     let event = event_of(connection, before.as_ref(), change).map_err(|error| store_error(&error))?;
     let brought = (change.result(), change.observation());
@@ -103,7 +103,11 @@ fn write_more(
 }
 
 /// Claims by inserting: the unique constraint decides, and only its loser reads the record.
-pub(super) fn claim(connection: &Connection, claim: &Claim, now: Timestamp) -> Result<Answer, StoreError> {
+pub(super) fn claim(
+    connection: &Connection,
+    claim: &Claim,
+    now: Timestamp,
+) -> Result<StoreAnswer, StoreError> {
     if claim.business_reference.is_some() || !claim.former.is_empty() || claim.request.is_some() {
         return claim_with_more(connection, claim, now).map_err(|error| store_error(&error))?;
     }
@@ -113,7 +117,7 @@ pub(super) fn claim(connection: &Connection, claim: &Claim, now: Timestamp) -> R
     if let Some(fresh) = &record
         && queries::insert(connection, fresh).map_err(|error| store_error(&error))?
     {
-        return Ok(Answer { decision: first.decision, record, now, holder: None });
+        return Ok(StoreAnswer { decision: first.decision, record, now, holder: None });
     }
     let id = claim.scope.record_id();
     let before = queries::get(connection, &id).map_err(|error| store_error(&error))?;
@@ -125,7 +129,7 @@ fn claim_with_more(
     connection: &Connection,
     claim: &Claim,
     now: Timestamp,
-) -> rusqlite::Result<Result<Answer, StoreError>> {
+) -> rusqlite::Result<Result<StoreAnswer, StoreError>> {
     let mut before = None;
     for id in claim.record_ids() {
         before = queries::get(connection, &id)?;
@@ -146,8 +150,10 @@ fn claim_with_more(
     }
     let event = Event::Claim(attempt);
     let answer = change(connection, before.as_ref(), &event, Some(claim), (None, None), now);
-    Ok(answer
-        .map(|answer| Answer { holder: other.filter(|_| answer.decision == Decision::Duplicate), ..answer }))
+    Ok(answer.map(|answer| StoreAnswer {
+        holder: other.filter(|_| answer.decision == Decision::Duplicate),
+        ..answer
+    }))
 }
 
 /// Applies an event to the command of this operation id, if it has a record and `event` has something to say about it.
@@ -170,7 +176,7 @@ fn change(
     claim: Option<&Claim>,
     (result, seen): (Option<&StoredResult>, Option<&str>),
     now: Timestamp,
-) -> Result<Answer, StoreError> {
+) -> Result<StoreAnswer, StoreError> {
     let step = transition(before.map(|record| &record.head), event, now);
     let record = Record::after(before, step.write, claim, result, now)
         .map(|record| record.observing(step.write, seen));
@@ -187,7 +193,7 @@ fn change(
     } else {
         write()?;
     }
-    Ok(Answer { decision: step.decision, record, now, holder: None })
+    Ok(StoreAnswer { decision: step.decision, record, now, holder: None })
 }
 
 /// The statements of one decision. `false` if a row was not as it was read.

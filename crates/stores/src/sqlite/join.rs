@@ -4,7 +4,9 @@
 use std::path::Path;
 
 use rusqlite::{Connection, params};
-use semel_core::{Answer, Change, Claim, Event, Mark, OperationId, Record, RecordId, StoreError, Timestamp};
+use semel_core::{
+    Change, Claim, Event, Mark, OperationId, Record, RecordId, StoreAnswer, StoreError, Timestamp,
+};
 
 use super::errors::store_error;
 use super::{OpenError, Place, SqliteOptions, change, clock, connect, phases, place, queries};
@@ -29,7 +31,11 @@ pub fn now(connection: &Connection) -> rusqlite::Result<Timestamp> {
 }
 
 /// Claims, within the exclusive transaction that is open.
-pub fn claim_within(connection: &Connection, claim: &Claim, now: Timestamp) -> Result<Answer, StoreError> {
+pub fn claim_within(
+    connection: &Connection,
+    claim: &Claim,
+    now: Timestamp,
+) -> Result<StoreAnswer, StoreError> {
     change::claim(connection, claim, now)
 }
 
@@ -39,7 +45,7 @@ pub fn apply_within(
     id: &RecordId,
     change: &Change,
     now: Timestamp,
-) -> Result<Answer, StoreError> {
+) -> Result<StoreAnswer, StoreError> {
     change::apply(connection, id, change, now)
 }
 

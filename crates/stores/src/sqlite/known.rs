@@ -6,7 +6,7 @@
 use rusqlite::Connection;
 use semel_core::transition::{ReferenceWrite, RequestWrite};
 use semel_core::{
-    Answer, Change, Decision, Event, Record, RecordId, StoreError, Timestamp, Write, transition,
+    Change, Decision, Event, Record, RecordId, StoreAnswer, StoreError, Timestamp, Write, transition,
 };
 
 use super::errors::store_error;
@@ -25,7 +25,7 @@ impl KnownRecords {
         id: &RecordId,
         change: &Change,
         now: Timestamp,
-    ) -> Result<Option<Answer>, StoreError> {
+    ) -> Result<Option<StoreAnswer>, StoreError> {
         let Some(before) = self.0.take(id, change.event()) else { return Ok(None) };
         let is_outcome = matches!(change.event(), Event::Complete { .. } | Event::Fail { .. });
         if !is_outcome || change.note().is_some() {
@@ -35,14 +35,14 @@ impl KnownRecords {
     }
 
     /// Remembers the record of a claim that its sender carries out. The transaction may yet fail.
-    pub(super) fn claimed(&mut self, answer: &Answer) {
+    pub(super) fn claimed(&mut self, answer: &StoreAnswer) {
         if let (Decision::Execute, Some(record)) = (answer.decision, &answer.record) {
             self.0.remember(record.id, record.clone());
         }
     }
 
     /// Remembers the record after a renewal. The transaction may yet fail.
-    pub(super) fn applied(&mut self, change: &Change, answer: &Answer) {
+    pub(super) fn applied(&mut self, change: &Change, answer: &StoreAnswer) {
         if let (Event::Renew { .. }, Decision::Applied, Some(record)) =
             (change.event(), answer.decision, &answer.record)
         {
@@ -57,7 +57,7 @@ fn settle(
     before: &Record,
     change: &Change,
     now: Timestamp,
-) -> Result<Option<Answer>, StoreError> {
+) -> Result<Option<StoreAnswer>, StoreError> {
     let step = transition(Some(&before.head), change.event(), now);
     let alone = step.reference == ReferenceWrite::Keep && step.request == RequestWrite::Keep;
     // A decision to write nothing would stand on the memory alone.
@@ -67,5 +67,5 @@ fn settle(
         return Ok(None);
     };
     let written = queries::update(connection, &before.head, &after).map_err(|error| store_error(&error))?;
-    Ok(written.then(|| Answer { decision: step.decision, record: Some(after), now, holder: None }))
+    Ok(written.then(|| StoreAnswer { decision: step.decision, record: Some(after), now, holder: None }))
 }

@@ -36,9 +36,9 @@ use async_trait::async_trait;
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use semel_core::{
-    Answer, AuditEntry, AuditId, AuditLog, Census, Change, Claim, Filter, Item, Note, NoteTaken, OperationId,
-    Principal, Progress, Record, RecordId, Snapshot, Store, StoreError, StoredRequest, Tier, Timestamp,
-    Unreadable, WaitingFilter, WaitingPage,
+    AuditEntry, AuditId, AuditLog, Backend, Census, Change, Claim, Filter, Item, Note, NoteTaken,
+    OperationId, Outbox, Principal, Progress, Record, RecordId, Records, Snapshot, Store, StoreAnswer,
+    StoreError, StoredRequest, Tier, Timestamp, Unreadable, Upkeep, WaitingFilter, WaitingPage,
 };
 use semel_faults::Point;
 use tokio::sync::{Semaphore, mpsc};
@@ -409,6 +409,12 @@ impl Drop for SqliteStore {
     }
 }
 
+impl Backend for SqliteStore {
+    fn outbox(self: Arc<Self>) -> Option<Arc<dyn Outbox>> {
+        Some(self)
+    }
+}
+
 #[async_trait]
 impl AuditLog for SqliteStore {
     async fn audit(&self, before: Option<AuditId>, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
@@ -418,7 +424,7 @@ impl AuditLog for SqliteStore {
 
 #[async_trait]
 impl Store for SqliteStore {
-    async fn claim(&self, claim: &Claim) -> Result<Answer, StoreError> {
+    async fn claim(&self, claim: &Claim) -> Result<StoreAnswer, StoreError> {
         let claim = claim.clone();
         let task = Task::new(move |turn| {
             let answer = change::claim(turn.connection, &claim, turn.now)?;
@@ -429,7 +435,7 @@ impl Store for SqliteStore {
         self.write(task.needs_caller().held_at(Some(Point::ClaimSent))).await
     }
 
-    async fn apply(&self, id: &RecordId, change: &Change) -> Result<Answer, StoreError> {
+    async fn apply(&self, id: &RecordId, change: &Change) -> Result<StoreAnswer, StoreError> {
         let (id, change) = (*id, change.clone());
         let (is_repeatable, point) = (change.event().is_repeatable(), point_of(change.event()));
         let task = Task::new(move |turn| {
@@ -448,13 +454,6 @@ impl Store for SqliteStore {
         self.read(move |connection, now| Ok(Snapshot { record: queries::get(connection, &id)?, now })).await
     }
 
-    async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError> {
-        self.read(move |connection, now| {
-            Ok(Snapshot { record: queries::find(connection, operation_id)?, now })
-        })
-        .await
-    }
-
     async fn find_own(
         &self,
         operation_id: OperationId,
@@ -463,6 +462,61 @@ impl Store for SqliteStore {
         let principal = principal.clone();
         self.read(move |connection, now| {
             Ok(Snapshot { record: queries::find_own(connection, operation_id, &principal)?, now })
+        })
+        .await
+    }
+
+    async fn waiting(&self, filter: &WaitingFilter) -> Result<WaitingPage, StoreError> {
+        let filter = filter.clone();
+        self.read(move |connection, now| waiting::page(connection, &filter, now)).await
+    }
+
+    async fn announce(&self, operation_id: OperationId, items: &[Item]) -> Result<(), StoreError> {
+        let items = items.to_vec();
+        let announce =
+            move |turn: &mut Turn<'_>| change::announce(turn.connection, operation_id, &items, turn.now);
+        self.write(Task::new(announce)).await.map(drop)
+    }
+
+    async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError> {
+        self.read(move |connection, _| queries::progress(connection, operation_id)).await
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        self.read(|_, now| Ok(now)).await
+    }
+
+    fn tier(&self) -> Tier {
+        TIER
+    }
+}
+
+#[async_trait]
+impl Upkeep for SqliteStore {
+    async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
+        let task = Task::new(move |turn| change::sweep(turn.connection, limit, turn.now));
+        self.write(task.held_at(Some(Point::SweepSent))).await
+    }
+
+    async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
+        let task = Task::new(move |turn| change::reap(turn.connection, limit, turn.now));
+        self.write(task.held_at(Some(Point::ReapSent))).await
+    }
+
+    async fn census(&self) -> Result<Vec<Census>, StoreError> {
+        self.read(|connection, _| queries::census(connection)).await
+    }
+
+    async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
+        self.read(move |connection, now| queries::due_to_reconcile(connection, limit, now)).await
+    }
+}
+
+#[async_trait]
+impl Records for SqliteStore {
+    async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError> {
+        self.read(move |connection, now| {
+            Ok(Snapshot { record: queries::find(connection, operation_id)?, now })
         })
         .await
     }
@@ -495,48 +549,6 @@ impl Store for SqliteStore {
     async fn unreadable(&self, filter: &Filter) -> Result<Vec<Unreadable>, StoreError> {
         let filter = filter.clone();
         self.read(move |connection, _| queries::unreadable(connection, &filter)).await
-    }
-
-    async fn waiting(&self, filter: &WaitingFilter) -> Result<WaitingPage, StoreError> {
-        let filter = filter.clone();
-        self.read(move |connection, now| waiting::page(connection, &filter, now)).await
-    }
-
-    async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
-        self.read(move |connection, now| queries::due_to_reconcile(connection, limit, now)).await
-    }
-
-    async fn announce(&self, operation_id: OperationId, items: &[Item]) -> Result<(), StoreError> {
-        let items = items.to_vec();
-        let announce =
-            move |turn: &mut Turn<'_>| change::announce(turn.connection, operation_id, &items, turn.now);
-        self.write(Task::new(announce)).await.map(drop)
-    }
-
-    async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError> {
-        self.read(move |connection, _| queries::progress(connection, operation_id)).await
-    }
-
-    async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
-        let task = Task::new(move |turn| change::sweep(turn.connection, limit, turn.now));
-        self.write(task.held_at(Some(Point::SweepSent))).await
-    }
-
-    async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
-        let task = Task::new(move |turn| change::reap(turn.connection, limit, turn.now));
-        self.write(task.held_at(Some(Point::ReapSent))).await
-    }
-
-    async fn census(&self) -> Result<Vec<Census>, StoreError> {
-        self.read(|connection, _| queries::census(connection)).await
-    }
-
-    async fn now(&self) -> Result<Timestamp, StoreError> {
-        self.read(|_, now| Ok(now)).await
-    }
-
-    fn tier(&self) -> Tier {
-        TIER
     }
 }
 

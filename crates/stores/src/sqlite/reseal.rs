@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use rusqlite::{Connection, Params, Row, params};
 use semel_core::envelope::{ENVELOPE, envelope_under};
 use semel_core::fingerprint::FingerprintVersion;
-use semel_core::reseal::{Kept, KeptPage, KeyUse, Place, Reseal, Resealed, ResealedBatch, Unreadable};
+use semel_core::reseal::{Kept, KeptPage, KeyUse, Reseal, Resealed, ResealedBatch, SealedPlace, Unreadable};
 use semel_core::vault::{SealedKind, Settler};
 use semel_core::{AttemptToken, Fingerprint, OperationId, Principal, RecordId, Sealing, StoreError};
 use semel_faults::Point;
@@ -57,13 +57,13 @@ const MESSAGES: &str = "
 fn phase(row: &Row<'_>) -> rusqlite::Result<Kept> {
     let (command, name) = (OperationId::from_bytes(row.get(1)?), row.get::<_, String>(2)?);
     let about = Sealing::phase(command, &name);
-    Ok(Kept::enveloped(Place::Phase(command, name), about, row.get::<_, Vec<u8>>(0)?.into()))
+    Ok(Kept::enveloped(SealedPlace::Phase(command, name), about, row.get::<_, Vec<u8>>(0)?.into()))
 }
 
 fn message(row: &Row<'_>) -> rusqlite::Result<Kept> {
     let event_id: String = row.get(1)?;
     let about = Sealing::message(&event_id);
-    Ok(Kept::enveloped(Place::Message(event_id), about, row.get::<_, Vec<u8>>(0)?.into()))
+    Ok(Kept::enveloped(SealedPlace::Message(event_id), about, row.get::<_, Vec<u8>>(0)?.into()))
 }
 
 fn response(row: &Row<'_>) -> rusqlite::Result<Kept> {
@@ -73,7 +73,7 @@ fn response(row: &Row<'_>) -> rusqlite::Result<Kept> {
     let settler = Settler::by(settled_by, row.get(6)?);
     let command = OperationId::from_bytes(row.get(5)?);
     let about = Sealing::response(&id, command, settler, row.get(8)?, row.get(2)?);
-    kept(row, Place::Response(id, token, 0), about)
+    kept(row, SealedPlace::Response(id, token, 0), about)
 }
 
 fn request(row: &Row<'_>) -> rusqlite::Result<Kept> {
@@ -84,38 +84,38 @@ fn request(row: &Row<'_>) -> rusqlite::Result<Kept> {
     let fingerprint = Fingerprint::from_parts(version, row.get(8)?);
     let prefix: String = row.get(6)?;
     let about = Sealing::request_of(&principal, &prefix, &fingerprint, row.get(2)?);
-    kept(row, Place::Request(OperationId::from_bytes(row.get(3)?)), about)
+    kept(row, SealedPlace::Request(OperationId::from_bytes(row.get(3)?)), about)
 }
 
 fn evidence(row: &Row<'_>) -> rusqlite::Result<Kept> {
     let (source, event_id): (String, String) = (row.get(3)?, row.get(4)?);
     let command = OperationId::from_bytes(row.get(5)?);
     let about = Sealing::evidence(&source, &event_id, command, row.get(6)?, row.get(2)?);
-    kept(row, Place::Evidence(source, event_id), about)
+    kept(row, SealedPlace::Evidence(source, event_id), about)
 }
 
 /// Where the page after this row begins, and what the row is called.
-fn place(kind: SealedKind, row: &Row<'_>) -> rusqlite::Result<(Place, String)> {
+fn place(kind: SealedKind, row: &Row<'_>) -> rusqlite::Result<(SealedPlace, String)> {
     let operation = |column| row.get(column).map(OperationId::from_bytes);
     Ok(match kind {
         SealedKind::Response => {
             let id = RecordId::from_bytes(row.get(3)?);
-            (Place::Response(id, AttemptToken::from_bytes([0; 16]), 0), operation(5)?.to_string())
+            (SealedPlace::Response(id, AttemptToken::from_bytes([0; 16]), 0), operation(5)?.to_string())
         }
-        SealedKind::Request => (Place::Request(operation(3)?), operation(3)?.to_string()),
+        SealedKind::Request => (SealedPlace::Request(operation(3)?), operation(3)?.to_string()),
         SealedKind::Evidence => {
             let (source, event_id): (String, String) = (row.get(3)?, row.get(4)?);
             let name = format!("{source} {event_id}");
-            (Place::Evidence(source, event_id), name)
+            (SealedPlace::Evidence(source, event_id), name)
         }
         SealedKind::Phase => {
             let (command, phase) = (operation(1)?, row.get::<_, String>(2)?);
             let name = format!("{command} {phase}");
-            (Place::Phase(command, phase), name)
+            (SealedPlace::Phase(command, phase), name)
         }
         SealedKind::Message => {
             let event_id: String = row.get(1)?;
-            (Place::Message(event_id.clone()), event_id)
+            (SealedPlace::Message(event_id.clone()), event_id)
         }
     })
 }
@@ -145,7 +145,7 @@ fn page(
     Ok(page)
 }
 
-fn kept(row: &Row<'_>, place: Place, about: Sealing) -> rusqlite::Result<Kept> {
+fn kept(row: &Row<'_>, place: SealedPlace, about: Sealing) -> rusqlite::Result<Kept> {
     Ok(Kept { place, about, key_id: row.get(0)?, bytes: row.get::<_, Vec<u8>>(1)?.into() })
 }
 
@@ -155,26 +155,26 @@ fn write(connection: &Connection, resealed: &[Resealed]) -> rusqlite::Result<usi
     for Resealed { before, after } in resealed {
         let (key_id, bytes) = (&after.key_id, &after.bytes[..]);
         written += match &before.place {
-            Place::Response(id, token, _) => connection
+            SealedPlace::Response(id, token, _) => connection
                 .prepare_cached(
                     "UPDATE semel_records SET encryption_key_id = ?1, response = ?2, resource = NULL
                      WHERE id = ?3 AND token = ?4 AND response_format IS NOT NULL AND encryption_key_id IS ?5",
                 )?
                 .execute(params![key_id, bytes, id.as_bytes(), token.as_bytes(), before.key_id])?,
             // A later attempt may have brought another request.
-            Place::Request(id) => connection
+            SealedPlace::Request(id) => connection
                 .prepare_cached(
                     "UPDATE semel_requests SET encryption_key_id = ?1, request = ?2
                      WHERE operation_id = ?3 AND request = ?4",
                 )?
                 .execute(params![key_id, bytes, id.as_bytes(), &before.bytes[..]])?,
-            Place::Evidence(source, event_id) => connection
+            SealedPlace::Evidence(source, event_id) => connection
                 .prepare_cached(
                     "UPDATE semel_evidence SET encryption_key_id = ?1, response = ?2, resource = NULL
                      WHERE source = ?3 AND event_id = ?4 AND response = ?5",
                 )?
                 .execute(params![key_id, bytes, source, event_id, &before.bytes[..]])?,
-            Place::Phase(command, name) => connection
+            SealedPlace::Phase(command, name) => connection
                 .prepare_cached(
                     "UPDATE semel_phases SET output = ?1 WHERE operation_id = ?2 AND name = ?3 AND output = ?4",
                 )?
@@ -184,7 +184,7 @@ fn write(connection: &Connection, resealed: &[Resealed]) -> rusqlite::Result<usi
                     name,
                     &before.to_envelope()[..]
                 ])?,
-            Place::Message(event_id) => connection
+            SealedPlace::Message(event_id) => connection
                 .prepare_cached("UPDATE semel_outbox SET payload = ?1 WHERE event_id = ?2 AND payload = ?3")?
                 .execute(params![&after.clone().into_envelope()[..], event_id, &before.to_envelope()[..]])?,
         };
@@ -213,7 +213,7 @@ impl Reseal for SqliteStore {
         &self,
         kind: SealedKind,
         current: &str,
-        after: Option<&Place>,
+        after: Option<&SealedPlace>,
         limit: usize,
     ) -> Result<KeptPage, StoreError> {
         let (current, after) = (current.to_owned(), after.cloned());
@@ -221,21 +221,21 @@ impl Reseal for SqliteStore {
         self.read(move |connection, _| match kind {
             SealedKind::Response => {
                 let id: &[u8] = match &after {
-                    Some(Place::Response(id, ..)) => id.as_bytes(),
+                    Some(SealedPlace::Response(id, ..)) => id.as_bytes(),
                     _ => &[],
                 };
                 page(connection, kind, (RESPONSES, response), params![id, current, most], limit)
             }
             SealedKind::Request => {
                 let id: &[u8] = match &after {
-                    Some(Place::Request(id)) => id.as_bytes(),
+                    Some(SealedPlace::Request(id)) => id.as_bytes(),
                     _ => &[],
                 };
                 page(connection, kind, (REQUESTS, request), params![id, current, most], limit)
             }
             SealedKind::Evidence => {
                 let (source, event_id) = match &after {
-                    Some(Place::Evidence(source, event_id)) => (source.as_str(), event_id.as_str()),
+                    Some(SealedPlace::Evidence(source, event_id)) => (source.as_str(), event_id.as_str()),
                     _ => ("", ""),
                 };
                 let values = params![source, event_id, current, most];
@@ -243,7 +243,7 @@ impl Reseal for SqliteStore {
             }
             SealedKind::Phase => {
                 let (command, name): (&[u8], &str) = match &after {
-                    Some(Place::Phase(command, name)) => (command.as_bytes(), name),
+                    Some(SealedPlace::Phase(command, name)) => (command.as_bytes(), name),
                     _ => (&[], ""),
                 };
                 let values = params![command, name, envelope_under(&current), most];
@@ -251,7 +251,7 @@ impl Reseal for SqliteStore {
             }
             SealedKind::Message => {
                 let event_id = match &after {
-                    Some(Place::Message(event_id)) => event_id.as_str(),
+                    Some(SealedPlace::Message(event_id)) => event_id.as_str(),
                     _ => "",
                 };
                 let values = params![event_id, envelope_under(&current), most];

@@ -146,7 +146,7 @@ impl Usage for SqliteStore {
         self.read(move |connection, now| Ok(get(connection, &subject)?.level(now))).await
     }
 
-    async fn list(
+    async fn list_usage(
         &self,
         filter: &UsageFilter,
     ) -> Result<(Vec<(Subject, UsageEntry)>, Timestamp), StoreError> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use semel_core::Store;
+use semel_core::Records;
 use semel_stores::MemoryStore;
 use semel_testkit::ManualClock;
 use semel_testkit::conformance::{Capabilities, Subject};
@@ -20,7 +20,7 @@ fn memory() -> Memory {
 
 #[async_trait::async_trait]
 impl Subject for Memory {
-    fn store(&self) -> Arc<dyn Store> {
+    fn store(&self) -> Arc<dyn Records> {
         self.store.clone()
     }
 

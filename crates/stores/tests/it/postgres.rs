@@ -4,7 +4,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use semel_core::{Clock, Store, StoreError, SystemClock};
+use semel_core::{Clock, Records, Store, StoreError, SystemClock};
 use semel_stores::PostgresStore;
 use semel_stores::postgres::{Address, PostgresOptions, SCHEMA_VERSION, migrate_database};
 use semel_testkit::conformance::{self, Capabilities, Subject};
@@ -113,7 +113,7 @@ where
 
 #[async_trait::async_trait]
 impl Subject for Postgres {
-    fn store(&self) -> Arc<dyn Store> {
+    fn store(&self) -> Arc<dyn Records> {
         self.store.clone()
     }
 
@@ -129,7 +129,7 @@ impl Subject for Postgres {
         self.store.lose_next_answer();
     }
 
-    async fn open_again(&self) -> Arc<dyn Store> {
+    async fn open_again(&self) -> Arc<dyn Records> {
         Arc::new(PostgresStore::open(&self.address).await.expect("the database can be used again"))
     }
 }

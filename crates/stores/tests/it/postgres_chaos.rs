@@ -242,7 +242,7 @@ fn body(key: u64, fence: Fence) -> String {
 }
 
 /// Writes down what a claim was answered. Gives the fence if the command is the claimer's.
-fn granted(ledger: &Ledger, key: u64, claim: &Claim, answer: &semel_core::Answer) -> Option<Fence> {
+fn granted(ledger: &Ledger, key: u64, claim: &Claim, answer: &semel_core::StoreAnswer) -> Option<Fence> {
     let Some(record) = &answer.record else {
         ledger.problem(format!("key {key}: {:?} without a record", answer.decision));
         return None;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use semel_core::transition::{Proof, Refusal};
-use semel_core::{Change, Claim, Decision, Reason, Record, Store};
+use semel_core::{Change, Claim, Decision, Reason, Record, Store, Upkeep};
 use semel_stores::PostgresStore;
 use semel_stores::postgres::PostgresOptions;
 use semel_testkit::postgres::Database;

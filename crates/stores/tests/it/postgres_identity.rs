@@ -1,7 +1,7 @@
 //! Another store behind the address that was opened is refused before anything is decided on it, and the right one is used again
 //! as soon as it is back.
 
-use semel_core::{Decision, Store, StoreError};
+use semel_core::{Decision, Store, StoreError, Upkeep};
 use semel_stores::PostgresStore;
 use semel_stores::postgres::{Address, PostgresKeys};
 use semel_testkit::postgres::{Cluster, Database};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use semel_core::{Change, Decision, Record, RecordId, Store, StoreError, WaitingFilter};
+use semel_core::{Change, Decision, Record, RecordId, Store, StoreError, Upkeep, WaitingFilter};
 use semel_stores::PostgresStore;
 use semel_stores::encryption::{AesVault, Rotated, Rotation, Step};
 use semel_stores::postgres::PostgresOptions;

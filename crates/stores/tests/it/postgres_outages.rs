@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use semel_core::{Change, Claim, Decision, Record, Store, StoreError};
+use semel_core::{Change, Claim, Decision, Record, Records, Store, StoreError, Upkeep};
 use semel_stores::PostgresStore;
 use semel_stores::postgres::PostgresOptions;
 use semel_testkit::postgres::{Cluster, Database, Error};

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use semel_core::outbox::{Intervention, MessageFilter, MessageState, Next, Take};
 use semel_core::{
-    Change, Claim, Decision, Filter, Ids, Item, Note, Outbox, RandomIds, Record, Store, WaitingFilter,
+    Change, Claim, Decision, Filter, Ids, Item, Note, Outbox, RandomIds, Record, Records, Store, Upkeep,
+    WaitingFilter,
 };
 use semel_stores::PostgresStore;
 use semel_stores::postgres::PostgresOptions;

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::sync::Arc;
 
-use semel_core::{Change, Claim, Decision, Record, Store, StoreError, StoredResult};
+use semel_core::{Change, Claim, Decision, Record, Store, StoreError, StoredResult, Upkeep};
 use semel_stores::PostgresStore;
 use semel_stores::postgres::PostgresOptions;
 use semel_testkit::postgres::Cluster;

@@ -4,7 +4,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use semel_core::{Answer, Change, Claim, Decision, Record, RecordId, State, Store, StoreError, Tier};
+use semel_core::{Change, Claim, Decision, Record, RecordId, State, Store, StoreAnswer, StoreError, Tier};
 use semel_stores::PostgresStore;
 use semel_stores::postgres::PostgresOptions;
 use semel_testkit::postgres::{Binaries, Cluster, Database};
@@ -88,7 +88,7 @@ impl Bed {
     /// for any more, and it is.
     async fn assert_not_taken_for_made<F>(&self, write: impl Fn(Arc<PostgresStore>) -> F) -> Decision
     where
-        F: Future<Output = Result<Answer, StoreError>> + Send + 'static,
+        F: Future<Output = Result<StoreAnswer, StoreError>> + Send + 'static,
     {
         let writing = tokio::spawn(write(self.store.clone()));
         let mut waits = self.waits(&writing).await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use semel_core::{Change, Claim, Decision, Fence, Ids, RandomIds, Reason, Record, Store, StoredRequest};
+use semel_core::{Change, Claim, Decision, Fence, Ids, RandomIds, Reason, Record, Records, StoredRequest};
 use semel_stores::SqliteStore;
 use semel_testkit::sample;
 use tempfile::TempDir;
@@ -44,19 +44,19 @@ const WAYS: [(Way, Option<&str>); 9] = [
     (Way::Free, None),
 ];
 
-async fn apply(store: &dyn Store, record: &Record, change: &Change) {
+async fn apply(store: &dyn Records, record: &Record, change: &Change) {
     let answer = store.apply(&record.id, change).await.expect("the store writes");
     assert_eq!(answer.decision, Decision::Applied, "{change:?}");
 }
 
-async fn start(store: &dyn Store, record: &Record) -> Fence {
+async fn start(store: &dyn Records, record: &Record) -> Fence {
     let start = Change::start(record.head.fence(), RandomIds.attempt_token());
     let answer = store.apply(&record.id, &start).await.expect("the store writes");
     assert_eq!(answer.decision, Decision::Execute);
     answer.record.expect("it is there").head.fence()
 }
 
-async fn go(store: &dyn Store, record: &Record, way: Way, advance: impl Fn(Duration)) {
+async fn go(store: &dyn Records, record: &Record, way: Way, advance: impl Fn(Duration)) {
     let result = || sample::created("done");
     match way {
         Way::Complete => {
@@ -97,7 +97,7 @@ async fn go(store: &dyn Store, record: &Record, way: Way, advance: impl Fn(Durat
 }
 
 async fn is_erased_on_every_way_out(
-    store: Arc<dyn Store>,
+    store: Arc<dyn Records>,
     advance: impl Fn(Duration) + Copy,
     kept: impl Fn() -> usize,
 ) {

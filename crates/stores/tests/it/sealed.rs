@@ -10,11 +10,11 @@ use semel_core::reconcile::{Found, Heard};
 use semel_core::reseal::{KeyUse, Resealed, ResealedBatch};
 use semel_core::vault::{Sealed, SealedKind, Sealing};
 use semel_core::{
-    Change, Claim, Decision, Evidence, Fence, OperationId, OperationName, Plaintext, Principal, Reason,
-    Record, RecordId, Reseal, Scope, Statement, Store, StoredRequest, StoredResult, Vault, VaultError,
-    Waiting, WaitingFilter,
+    Backend, Change, Claim, Decision, Evidence, Fence, OperationId, OperationName, Plaintext, Principal,
+    Reason, Record, RecordId, Records, Scope, Statement, Store, StoredRequest, StoredResult, Vault,
+    VaultError, Waiting, WaitingFilter,
 };
-use semel_stores::encryption::{AesVault, Rotated, Rotation, SealedEvidence, SealedStore, Step};
+use semel_stores::encryption::{AesVault, Rotated, Rotation, SealedStore, Step};
 use semel_stores::{MemoryStore, PostgresStore, SqliteStore};
 use semel_testkit::conformance::{Capabilities, Subject};
 use semel_testkit::postgres::Database;
@@ -33,7 +33,7 @@ fn vault(ids: &[&str]) -> Arc<dyn Vault> {
 }
 
 struct SealedMemory {
-    store: Arc<SealedStore>,
+    store: Arc<SealedStore<MemoryStore>>,
     clock: ManualClock,
 }
 
@@ -45,7 +45,7 @@ fn memory() -> SealedMemory {
 
 #[async_trait::async_trait]
 impl Subject for SealedMemory {
-    fn store(&self) -> Arc<dyn Store> {
+    fn store(&self) -> Arc<dyn Records> {
         self.store.clone()
     }
 
@@ -71,7 +71,7 @@ fn sqlite() -> SealedSqlite {
 
 #[async_trait::async_trait]
 impl Subject for SealedSqlite {
-    fn store(&self) -> Arc<dyn Store> {
+    fn store(&self) -> Arc<dyn Records> {
         Arc::new(SealedStore::new(self.inner.clone(), vault(&["a"])))
     }
 
@@ -87,7 +87,7 @@ impl Subject for SealedSqlite {
         self.inner.lose_next_commit_answer();
     }
 
-    async fn open_again(&self) -> Arc<dyn Store> {
+    async fn open_again(&self) -> Arc<dyn Records> {
         let again = SqliteStore::open(self.folder.path().join("semel.db")).expect("it can be opened again");
         Arc::new(SealedStore::new(Arc::new(again), vault(&["a"])))
     }
@@ -105,7 +105,7 @@ async fn sealed_postgres() -> SealedPostgres {
 
 #[async_trait::async_trait]
 impl Subject for SealedPostgres {
-    fn store(&self) -> Arc<dyn Store> {
+    fn store(&self) -> Arc<dyn Records> {
         Arc::new(SealedStore::new(self.inner.clone(), vault(&["a"])))
     }
 
@@ -121,7 +121,7 @@ impl Subject for SealedPostgres {
         self.inner.lose_next_answer();
     }
 
-    async fn open_again(&self) -> Arc<dyn Store> {
+    async fn open_again(&self) -> Arc<dyn Records> {
         let address = self.database.url().parse().expect("it is an address");
         let again = PostgresStore::open(&address).await.expect("the database can be used");
         Arc::new(SealedStore::new(Arc::new(again), vault(&["a"])))
@@ -142,9 +142,7 @@ mod postgres_conforms {
 
 /// A store as it is below, of each sort.
 struct Below {
-    store: Arc<dyn Store>,
-    evidence: Arc<dyn Evidence>,
-    reseal: Arc<dyn Reseal>,
+    store: Arc<dyn Backend>,
     kept: (Option<TempDir>, Option<Database>),
 }
 
@@ -153,20 +151,15 @@ async fn each() -> [Below; 3] {
     let SealedSqlite { inner: sqlite, folder } = sqlite();
     let SealedPostgres { inner: postgres, database } = sealed_postgres().await;
     [
-        Below { store: memory.clone(), evidence: memory.clone(), reseal: memory, kept: (None, None) },
-        Below { store: sqlite.clone(), evidence: sqlite.clone(), reseal: sqlite, kept: (Some(folder), None) },
-        Below {
-            store: postgres.clone(),
-            evidence: postgres.clone(),
-            reseal: postgres,
-            kept: (None, Some(database)),
-        },
+        Below { store: memory, kept: (None, None) },
+        Below { store: sqlite, kept: (Some(folder), None) },
+        Below { store: postgres, kept: (None, Some(database)) },
     ]
 }
 
 impl Below {
     /// With these keys, the first of them the current one.
-    fn sealed(&self, ids: &[&str]) -> SealedStore {
+    fn sealed(&self, ids: &[&str]) -> SealedStore<dyn Backend> {
         SealedStore::new(self.store.clone(), vault(ids))
     }
 
@@ -175,7 +168,7 @@ impl Below {
     }
 
     async fn uses(&self) -> Vec<(SealedKind, Option<String>, u64)> {
-        let uses = self.reseal.key_uses().await.expect("it reads");
+        let uses = self.store.key_uses().await.expect("it reads");
         let mut uses: Vec<_> =
             uses.into_iter().map(|KeyUse { kind, key_id, count }| (kind, key_id, count)).collect();
         uses.sort_by_key(|(kind, key, _)| (kind.as_str(), key.clone()));
@@ -183,13 +176,13 @@ impl Below {
     }
 
     async fn rotate(&self, ids: &[&str], batch: usize) -> Rotated {
-        let mut rotation = Rotation::new(self.reseal.clone(), vault(ids), batch);
+        let mut rotation = Rotation::new(self.store.clone(), vault(ids), batch);
         while rotation.step().await.expect("the store works") != Step::Done {}
         rotation.so_far().clone()
     }
 }
 
-async fn complete(store: &dyn Store, key: &str) -> Claim {
+async fn complete(store: &dyn Records, key: &str) -> Claim {
     let claim = sample::claim(key);
     let record = store.claim(&claim).await.expect("it is decided").record.expect("it is there");
     let change = Change::complete(record.head.fence(), sample::created(&format!("{CANARY} {key}")));
@@ -204,7 +197,7 @@ fn for_later(key: &str) -> Claim {
     Claim { request: Some(request), ..sample::for_worker(sample::claim(key), HOUR) }
 }
 
-async fn waiting(store: &dyn Store) -> Vec<Waiting> {
+async fn waiting(store: &dyn Records) -> Vec<Waiting> {
     store.waiting(&WaitingFilter::default()).await.expect("it reads").found
 }
 
@@ -300,7 +293,7 @@ async fn plaintext_in_the_place_of_what_was_sealed_is_refused_and_not_sealed_ane
         let command = OperationId::from_bytes([7; 16]);
         let found = Found::Executed(sample::created("forged"));
         let said = Statement::new("provider".into(), "e1".into(), command, found, "seen".into());
-        below.evidence.take_in(&said.expect("it is a verdict")).await.expect("it is kept");
+        below.store.take_in(&said.expect("it is a verdict")).await.expect("it is kept");
         let own = complete(&below.sealed(&["a"]), "own").await;
 
         let store = SealedStore::new(below.store.clone(), strict(&["a"]));
@@ -309,13 +302,13 @@ async fn plaintext_in_the_place_of_what_was_sealed_is_refused_and_not_sealed_ane
         let result = replay.record.and_then(|record| record.result).expect("it is there");
         assert!(result.response.decode().is_err() && result.resource.is_none(), "{result:?}");
         assert!(waiting(&store).await.remove(0).request.decode().is_err(), "no worker can start it");
-        let evidence = SealedEvidence::new(below.evidence.clone(), strict(&["a"]));
+        let evidence = SealedStore::new(below.store.clone(), strict(&["a"]));
         let heard = evidence.open_statements(command, None, 10).await.expect("it reads");
         assert_eq!((heard.statements.len(), heard.unreadable), (0, 1));
         let genuine = store.get(&sample::id(&own)).await.expect("it reads").record.expect("it is there");
         assert_eq!(genuine.result, Some(sample::created(&format!("{CANARY} own"))));
 
-        let mut rotation = Rotation::new(below.reseal.clone(), strict(&["b", "a"]), 10);
+        let mut rotation = Rotation::new(below.store.clone(), strict(&["b", "a"]), 10);
         while rotation.step().await.expect("the store works") != Step::Done {}
         let rotated = rotation.so_far().clone();
         assert_eq!((rotated.resealed, rotated.refused, rotated.is_complete()), (1, 3, false), "{rotated:?}");
@@ -467,7 +460,7 @@ async fn a_rotation_comes_back_for_what_was_written_behind_it_and_says_if_that_n
         for number in 0..20 {
             complete(&old, &format!("first-{number}")).await;
         }
-        let mut rotation = Rotation::new(below.reseal.clone(), vault(&["b", "a"]), 10);
+        let mut rotation = Rotation::new(below.store.clone(), vault(&["b", "a"]), 10);
         while rotation.so_far().resealed < 20 {
             rotation.step().await.expect("the store works");
         }
@@ -478,7 +471,7 @@ async fn a_rotation_comes_back_for_what_was_written_behind_it_and_says_if_that_n
         assert!(rotation.so_far().is_complete(), "{:?}", rotation.so_far());
         assert_eq!(below.uses().await, [(SealedKind::Response, Some("b".to_owned()), 30)]);
 
-        let mut rotation = Rotation::new(below.reseal.clone(), vault(&["b", "a"]), 10);
+        let mut rotation = Rotation::new(below.store.clone(), vault(&["b", "a"]), 10);
         for number in 0.. {
             complete(&old, &format!("never-ending-{number}")).await;
             if rotation.step().await.expect("the store works") == Step::Done {
@@ -517,7 +510,7 @@ async fn a_rotation_names_the_keys_that_are_missing_and_does_the_rest() {
 async fn evidence_is_sealed_opened_and_rotated_like_the_rest() {
     for below in each().await {
         let command = OperationId::from_bytes([7; 16]);
-        let evidence = |ids: &[&str]| SealedEvidence::new(below.evidence.clone(), vault(ids));
+        let evidence = |ids: &[&str]| SealedStore::new(below.store.clone(), vault(ids));
         let says = |number: u32| {
             let found = Found::Executed(sample::created(&format!("{CANARY} {number}")));
             let name = format!("event-{number:02}");
@@ -526,12 +519,12 @@ async fn evidence_is_sealed_opened_and_rotated_like_the_rest() {
         let all: Vec<Statement> = (0..12).map(says).collect();
         for (number, statement) in all.iter().enumerate() {
             let heard = match number {
-                0 => below.evidence.take_in(statement).await,
+                0 => below.store.take_in(statement).await,
                 _ => evidence(&["a"]).take_in(statement).await,
             };
             assert_eq!(heard.expect("it is kept"), Heard::New);
         }
-        let kept = below.evidence.open_statements(command, None, 100).await.expect("it reads").statements;
+        let kept = below.store.open_statements(command, None, 100).await.expect("it reads").statements;
         let sealed = |kept: &&Statement| {
             let result = kept.result().expect("it brings one");
             result.response.encryption_key_id.is_some() && !has_canary(&result.response.bytes)
@@ -564,7 +557,7 @@ async fn evidence_is_sealed_opened_and_rotated_like_the_rest() {
 /// One row of each kind is damaged.
 async fn a_rotation_does_the_rest(below: &Below, literal: fn(OperationId) -> String, run: impl Fn(&str)) {
     let store = below.sealed(&["a"]);
-    let evidence = SealedEvidence::new(below.evidence.clone(), vault(&["a"]));
+    let evidence = SealedStore::new(below.store.clone(), vault(&["a"]));
     let (mut completed, mut left) = (Vec::new(), Vec::new());
     for number in 0..5 {
         completed.push(below.record(&sample::id(&complete(&store, &format!("done-{number}")).await)).await);
@@ -623,7 +616,7 @@ async fn what_has_changed_since_it_was_read_is_not_written_over() {
         let mut resealed = Vec::new();
         let new = vault(&["b", "a"]);
         for kind in [SealedKind::Response, SealedKind::Request] {
-            let page = below.reseal.kept_otherwise(kind, "b", None, 10).await.expect("it reads");
+            let page = below.store.kept_otherwise(kind, "b", None, 10).await.expect("it reads");
             let seal = |before: semel_core::reseal::Kept| {
                 let clear = new.open(&before.about, "a", &before.bytes).expect("it opens");
                 Resealed { after: new.seal(&before.about, &clear).expect("it seals"), before }
@@ -641,7 +634,7 @@ async fn what_has_changed_since_it_was_read_is_not_written_over() {
 
         for batch in &resealed {
             let nothing = ResealedBatch { written: 0, held: 0 };
-            assert_eq!(below.reseal.reseal(batch).await.expect("the store works"), nothing);
+            assert_eq!(below.store.reseal(batch).await.expect("the store works"), nothing);
         }
         assert_sealed(&below.record(&sample::id(&rotated)).await, "c");
         assert_eq!(below.record(&sample::id(&purged)).await.result, None);

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use semel_core::{Change, Claim, Decision, Fence, Reason, StateName, Store, StoreError};
+use semel_core::{Change, Claim, Decision, Fence, Reason, Records, StateName, Store, StoreError, Upkeep};
 use semel_stores::SqliteStore;
 use semel_testkit::conformance::{Capabilities, Subject};
 use semel_testkit::sample;
@@ -23,7 +23,7 @@ fn sqlite() -> Sqlite {
 
 #[async_trait::async_trait]
 impl Subject for Sqlite {
-    fn store(&self) -> Arc<dyn Store> {
+    fn store(&self) -> Arc<dyn Records> {
         self.store.clone()
     }
 
@@ -39,7 +39,7 @@ impl Subject for Sqlite {
         self.store.lose_next_commit_answer();
     }
 
-    async fn open_again(&self) -> Arc<dyn Store> {
+    async fn open_again(&self) -> Arc<dyn Records> {
         Arc::new(
             SqliteStore::open(self.folder.path().join("semel.db")).expect("the file can be opened again"),
         )

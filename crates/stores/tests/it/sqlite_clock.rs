@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use semel_core::transition::{Proof, Refusal};
-use semel_core::{Change, Claim, Decision, Reason, Record, StateName, Store};
+use semel_core::{Change, Claim, Decision, Reason, Record, StateName, Store, Upkeep};
 use semel_stores::SqliteStore;
 use semel_testkit::sample;
 use tempfile::TempDir;

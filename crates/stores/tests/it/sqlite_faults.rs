@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::Connection;
-use semel_core::{Change, Claim, Decision, Principal, Store, StoreError};
+use semel_core::{Change, Claim, Decision, Principal, Records, Store, StoreError, Upkeep};
 use semel_stores::SqliteStore;
 use semel_stores::access::Access;
 use semel_stores::sqlite::{OpenError, SqliteOptions};

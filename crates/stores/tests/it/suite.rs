@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use semel_core::{
-    Answer, Census, Change, Claim, Filter, Item, Note, NoteTaken, OperationId, Progress, Record, RecordId,
-    Snapshot, Store, StoreError, StoredRequest, Tier, Timestamp, WaitingFilter, WaitingPage,
+    Census, Change, Claim, Filter, Item, Note, NoteTaken, OperationId, Principal, Progress, Record, RecordId,
+    Records, Snapshot, Store, StoreAnswer, StoreError, StoredRequest, Tier, Timestamp, Upkeep, WaitingFilter,
+    WaitingPage,
 };
 use semel_stores::MemoryStore;
 use semel_testkit::ManualClock;
@@ -32,11 +33,11 @@ struct WithoutReferences(MemoryStore);
 
 #[async_trait::async_trait]
 impl Store for WithoutReferences {
-    async fn claim(&self, claim: &Claim) -> Result<Answer, StoreError> {
+    async fn claim(&self, claim: &Claim) -> Result<StoreAnswer, StoreError> {
         self.0.claim(&Claim { business_reference: None, ..claim.clone() }).await
     }
 
-    async fn apply(&self, id: &RecordId, change: &Change) -> Result<Answer, StoreError> {
+    async fn apply(&self, id: &RecordId, change: &Change) -> Result<StoreAnswer, StoreError> {
         self.0.apply(id, change).await
     }
 
@@ -44,6 +45,56 @@ impl Store for WithoutReferences {
         self.0.get(id).await
     }
 
+    async fn find_own(
+        &self,
+        operation_id: OperationId,
+        principal: &Principal,
+    ) -> Result<Snapshot, StoreError> {
+        self.0.find_own(operation_id, principal).await
+    }
+
+    async fn waiting(&self, filter: &WaitingFilter) -> Result<WaitingPage, StoreError> {
+        self.0.waiting(filter).await
+    }
+
+    async fn announce(&self, operation_id: OperationId, items: &[Item]) -> Result<(), StoreError> {
+        self.0.announce(operation_id, items).await
+    }
+
+    async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError> {
+        self.0.progress(operation_id).await
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        self.0.now().await
+    }
+
+    fn tier(&self) -> Tier {
+        self.0.tier()
+    }
+}
+
+#[async_trait::async_trait]
+impl Upkeep for WithoutReferences {
+    async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
+        self.0.sweep(limit).await
+    }
+
+    async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
+        self.0.reap(limit).await
+    }
+
+    async fn census(&self) -> Result<Vec<Census>, StoreError> {
+        self.0.census().await
+    }
+
+    async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
+        self.0.due_to_reconcile(limit).await
+    }
+}
+
+#[async_trait::async_trait]
+impl Records for WithoutReferences {
     async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError> {
         self.0.find(operation_id).await
     }
@@ -63,49 +114,13 @@ impl Store for WithoutReferences {
     async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
         self.0.list(filter).await
     }
-
-    async fn waiting(&self, filter: &WaitingFilter) -> Result<WaitingPage, StoreError> {
-        self.0.waiting(filter).await
-    }
-
-    async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
-        self.0.due_to_reconcile(limit).await
-    }
-
-    async fn announce(&self, operation_id: OperationId, items: &[Item]) -> Result<(), StoreError> {
-        self.0.announce(operation_id, items).await
-    }
-
-    async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError> {
-        self.0.progress(operation_id).await
-    }
-
-    async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
-        self.0.sweep(limit).await
-    }
-
-    async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
-        self.0.reap(limit).await
-    }
-
-    async fn census(&self) -> Result<Vec<Census>, StoreError> {
-        self.0.census().await
-    }
-
-    async fn now(&self) -> Result<Timestamp, StoreError> {
-        self.0.now().await
-    }
-
-    fn tier(&self) -> Tier {
-        self.0.tier()
-    }
 }
 
 struct WithoutReferencesSubject(Arc<WithoutReferences>, ManualClock);
 
 #[async_trait::async_trait]
 impl Subject for WithoutReferencesSubject {
-    fn store(&self) -> Arc<dyn Store> {
+    fn store(&self) -> Arc<dyn Records> {
         self.0.clone()
     }
 

@@ -37,7 +37,7 @@ async fn add(usage: &dyn Usage, what: &[(Subject, Used)]) -> Vec<Used> {
 }
 
 async fn list(usage: &dyn Usage, filter: &UsageFilter) -> (Vec<(Subject, UsageEntry)>, Timestamp) {
-    usage.list(filter).await.expect("it is listed")
+    usage.list_usage(filter).await.expect("it is listed")
 }
 
 /// A level outlasts whoever reported it, falls with the store's time, and adds up over all nodes.

@@ -8,10 +8,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use axum::http::StatusCode;
-use semel::Store;
+use semel::Backend;
 use semel::core::outbox::Outbox;
 use semel::core::{Note, OperationId};
-use semel::flow::reconcile::Evidence;
 use semel::flow::{Answered, Command, Failure, Settled};
 use serde_json::json;
 
@@ -97,9 +96,8 @@ fn refused(why: &str) -> Failure {
 pub(super) struct Opened {
     pub(super) book: Arc<dyn Book>,
     pub(super) rides: Arc<dyn Rides>,
-    pub(super) store: Arc<dyn Store>,
+    pub(super) store: Arc<dyn Backend>,
     pub(super) outbox: Arc<dyn Outbox>,
-    pub(super) evidence: Arc<dyn Evidence>,
 }
 
 /// Error that prevents the service from opening.

@@ -13,14 +13,14 @@ use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use semel::Store;
+use semel::Backend;
 use semel::core::transition::Refusal;
-use semel::core::{Answer, Change, Decision, JsonPointer, OperationName, Record, StoreError};
+use semel::core::{Change, Decision, JsonPointer, OperationName, Record, StoreAnswer, StoreError};
 use semel::flow::Settled;
 use semel::flow::reconcile::http::LookUpReading;
 use semel::flow::reconcile::webhook::EventReading;
 use semel::flow::reconcile::{
-    Evidence, HttpLookUp, ReconcileTerms, Reconciler, ReconcilerOptions, Settle, WebhookSource, Webhooks,
+    HttpLookUp, ReconcileTerms, Reconciler, ReconcilerOptions, Settle, WebhookSource, Webhooks,
 };
 
 use super::book::{Book, Error};
@@ -37,13 +37,13 @@ struct InTheBook(Arc<dyn Book>);
 
 #[async_trait]
 impl Settle for InTheBook {
-    async fn settle(&self, record: &Record, change: &Change) -> Result<Answer, StoreError> {
+    async fn settle(&self, record: &Record, change: &Change) -> Result<StoreAnswer, StoreError> {
         let charge =
             charge(change).ok_or_else(|| StoreError::Rejected("what was found is no charge".into()))?;
         let settled = self.0.settle(record.operation_id, charge, change.note().cloned()).await;
         let told = |decision, record: Box<Record>| {
             let now = record.updated_at;
-            Ok(Answer { decision, record: Some(*record), now, holder: None })
+            Ok(StoreAnswer { decision, record: Some(*record), now, holder: None })
         };
         match settled {
             Settled::Now(record) => told(Decision::Applied, record),
@@ -67,8 +67,7 @@ fn charge(change: &Change) -> Option<Charge> {
 /// Creates the reconciler that asks the provider about unknown payments.
 pub(super) fn reconciler(
     book: Arc<dyn Book>,
-    store: Arc<dyn Store>,
-    evidence: Arc<dyn Evidence>,
+    store: Arc<dyn Backend>,
     provider: &Address,
     timeout: Duration,
 ) -> Result<Reconciler, Error> {
@@ -88,7 +87,7 @@ pub(super) fn reconciler(
         terms: ReconcileTerms { first_delay: Duration::from_secs(1), ..ReconcileTerms::default() },
         ..ReconcilerOptions::default()
     };
-    let reconciler = Reconciler::new(store, evidence, Arc::new(look_up), options);
+    let reconciler = Reconciler::new(store.clone(), store, Arc::new(look_up), options);
     Ok(reconciler.settle_with(Arc::new(InTheBook(book))))
 }
 

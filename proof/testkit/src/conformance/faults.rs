@@ -1,6 +1,6 @@
 //! What holds when answers are lost and processes come and go.
 
-use semel_core::{Change, Decision, Store, StoreError};
+use semel_core::{Change, Decision, Records, StoreError};
 
 use super::{Subject, acquire, applied, claim_decision, complete, race, read};
 use crate::sample;
@@ -69,7 +69,7 @@ pub(super) async fn two_processes_race_for_one_key(subject: &dyn Subject) {
     if !subject.capabilities().durable {
         return;
     }
-    let stores: [std::sync::Arc<dyn Store>; 2] = [subject.store(), subject.open_again().await];
+    let stores: [std::sync::Arc<dyn Records>; 2] = [subject.store(), subject.open_again().await];
     for round in 0..10 {
         let decisions = race(16, |number| {
             let store = stores[number % 2].clone();

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use semel_core::{Answer, Change, Claim, Decision, Fence, Record, RecordId, Store};
+use semel_core::{Change, Claim, Decision, Fence, Record, RecordId, Records, StoreAnswer};
 
 use crate::sample;
 
@@ -29,7 +29,7 @@ use crate::sample;
 #[async_trait]
 pub trait Subject: Send + Sync + 'static {
     /// The store.
-    fn store(&self) -> Arc<dyn Store>;
+    fn store(&self) -> Arc<dyn Records>;
 
     /// Moves the store's clock forward.
     fn advance(&self, by: Duration);
@@ -43,7 +43,7 @@ pub trait Subject: Send + Sync + 'static {
 
     /// A second store on the same data, as another process would open it. Called only if
     /// [`Capabilities::durable`].
-    async fn open_again(&self) -> Arc<dyn Store> {
+    async fn open_again(&self) -> Arc<dyn Records> {
         self.store()
     }
 }
@@ -208,7 +208,7 @@ pub async fn failures<S: Subject>(subject: impl Fn() -> S) -> Vec<&'static str> 
 }
 
 /// Claims, and expects the command to be acquired.
-async fn acquire(store: &dyn Store, claim: &Claim) -> Record {
+async fn acquire(store: &dyn Records, claim: &Claim) -> Record {
     let answer = store.claim(claim).await.expect("the store takes claims");
     assert_eq!(answer.decision, Decision::Execute, "the claim acquires the command");
     let record = answer.record.expect("an acquired command has a record");
@@ -217,29 +217,29 @@ async fn acquire(store: &dyn Store, claim: &Claim) -> Record {
 }
 
 /// Claims, and says what was decided.
-async fn claim_decision(store: &dyn Store, claim: &Claim) -> Decision {
+async fn claim_decision(store: &dyn Records, claim: &Claim) -> Decision {
     store.claim(claim).await.expect("the store takes claims").decision
 }
 
 /// Applies a change that the store must take, whatever it decides.
-async fn apply(store: &dyn Store, id: &RecordId, change: Change) -> Answer {
+async fn apply(store: &dyn Records, id: &RecordId, change: Change) -> StoreAnswer {
     store.apply(id, &change).await.expect("the store takes changes")
 }
 
 /// Applies a change, and expects it to take effect.
-async fn applied(store: &dyn Store, id: &RecordId, change: Change) -> Record {
+async fn applied(store: &dyn Records, id: &RecordId, change: Change) -> Record {
     let answer = apply(store, id, change).await;
     assert_eq!(answer.decision, Decision::Applied);
     answer.record.expect("a change that keeps the record answers with it")
 }
 
 /// The record as a reader sees it.
-async fn read(store: &dyn Store, id: &RecordId) -> Record {
+async fn read(store: &dyn Records, id: &RecordId) -> Record {
     store.get(id).await.expect("the store reads").record.expect("the record is there")
 }
 
 /// Claims `key`, completes it with `body`, and says who did.
-async fn complete(store: &dyn Store, key: &str, body: &str) -> (Claim, Fence) {
+async fn complete(store: &dyn Records, key: &str, body: &str) -> (Claim, Fence) {
     let claim = sample::claim(key);
     let fence = acquire(store, &claim).await.head.fence();
     applied(store, &sample::id(&claim), Change::complete(fence, sample::created(body))).await;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use semel_core::transition::{PURGE_GRACE, Proof};
-use semel_core::{Change, Claim, Decision, OperationName, Reason, Store};
+use semel_core::{Change, Claim, Decision, OperationName, Reason, Records};
 
 use super::{Subject, acquire, applied, apply, claim_decision, race};
 use crate::sample;
@@ -65,7 +65,11 @@ pub(super) async fn one_of_racing_commands_gets_the_reference(subject: &dyn Subj
 }
 
 /// What another key gets for the order after the first one came to this end.
-async fn next_after(store: &dyn Store, key: &str, end: impl FnOnce(semel_core::Fence) -> Change) -> Decision {
+async fn next_after(
+    store: &dyn Records,
+    key: &str,
+    end: impl FnOnce(semel_core::Fence) -> Change,
+) -> Decision {
     let with = |key: &str, order: &str| sample::with_reference(sample::claim(key), order);
     let record = acquire(store, &with(key, key)).await;
     applied(store, &record.id, end(record.head.fence())).await;

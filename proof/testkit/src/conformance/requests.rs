@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use semel_core::transition::Proof;
 use semel_core::{
-    Change, Claim, Decision, Ids, Note, RandomIds, Reason, Record, StateName, Store, StoredRequest,
+    Change, Claim, Decision, Ids, Note, RandomIds, Reason, Record, Records, StateName, StoredRequest,
     WaitingFilter,
 };
 
@@ -29,7 +29,7 @@ fn kept(key: &str, request: &'static str) -> Claim {
 }
 
 /// The record of the command, whose request is there if, and only if, the protocol keeps it.
-async fn in_order(store: &dyn Store, claim: &Claim, request: &'static str) -> Record {
+async fn in_order(store: &dyn Records, claim: &Claim, request: &'static str) -> Record {
     let record = read(store, &sample::id(claim)).await;
     let found = store.read_request(record.operation_id, &note()).await.expect("the store reads");
     let expected = record.head.keeps_request().then(|| input(request)).flatten();
@@ -38,7 +38,7 @@ async fn in_order(store: &dyn Store, claim: &Claim, request: &'static str) -> Re
 }
 
 /// A worker must not see the command.
-async fn never_waits(store: &dyn Store) {
+async fn never_waits(store: &dyn Records) {
     for phased in [false, true] {
         let filter = WaitingFilter { phased, ..WaitingFilter::default() };
         assert!(store.waiting(&filter).await.expect("the store reads").found.is_empty(), "a worker has it");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use semel_core::transition::{Proof, Refusal};
-use semel_core::{Change, Decision, Reason, Record, State, StateName, Store};
+use semel_core::{Change, Decision, Reason, Record, Records, State, StateName};
 
 use super::{Subject, acquire, applied, apply, claim_decision, complete, read};
 use crate::sample;
@@ -11,7 +11,7 @@ use crate::sample;
 /// A lease, a call and the margin under the default terms, and a little more.
 const PAST_THE_QUARANTINE: Duration = Duration::from_secs(61);
 
-async fn lose(store: &dyn Store, key: &str) -> Record {
+async fn lose(store: &dyn Records, key: &str) -> Record {
     let record = acquire(store, &sample::claim(key)).await;
     applied(store, &record.id, Change::abandon(record.head.fence(), Reason::TimedOut)).await
 }

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use semel_core::policy::OnLeaseExpired;
 use semel_core::transition::Refusal;
 use semel_core::{
-    Attempt, Change, Claim, Decision, Ids, Item, RandomIds, Reason, Record, RecordId, Start, StateName,
-    StepKind, Store, StoredRequest, Terms, Waiting, WaitingFilter, WaitingPlace,
+    Attempt, Change, Claim, Decision, Ids, Item, RandomIds, Reason, Record, RecordId, Records, Start,
+    StateName, StepKind, StoredRequest, Terms, Waiting, WaitingFilter, WaitingPlace,
 };
 
 use super::{Subject, acquire, applied, apply, claim_decision, race, read};
@@ -28,18 +28,18 @@ fn in_phases(key: &str) -> Claim {
     Claim { attempt: Attempt { start: Start::Resumable(HOUR), terms, ..claim.attempt }, ..claim }
 }
 
-async fn waiting(store: &dyn Store, phased: bool) -> Vec<Waiting> {
+async fn waiting(store: &dyn Records, phased: bool) -> Vec<Waiting> {
     let page = store.waiting(&WaitingFilter { phased, ..WaitingFilter::default() }).await;
     page.expect("the store reads").found
 }
 
-async fn only_waiting(store: &dyn Store) -> Waiting {
+async fn only_waiting(store: &dyn Records) -> Waiting {
     let mut found = waiting(store, false).await;
     assert_eq!(found.len(), 1, "{found:?}");
     found.remove(0)
 }
 
-async fn start(store: &dyn Store, record: &Record) -> Option<Record> {
+async fn start(store: &dyn Records, record: &Record) -> Option<Record> {
     let token = RandomIds.attempt_token();
     let answer = apply(store, &record.id, Change::start(record.head.fence(), token)).await;
     (answer.decision == Decision::Execute).then_some(answer.record).flatten()
@@ -80,7 +80,7 @@ async fn queue(subject: &dyn Subject, tenant: &str, count: usize) -> Vec<RecordI
 }
 
 /// Every page from the front to the end of the queue.
-async fn pages(store: &dyn Store, share: usize, limit: usize) -> Vec<Vec<Waiting>> {
+async fn pages(store: &dyn Records, share: usize, limit: usize) -> Vec<Vec<Waiting>> {
     let mut filter = WaitingFilter { share, limit, ..WaitingFilter::default() };
     let mut pages = Vec::new();
     for _ in 0..100 {

@@ -11,23 +11,19 @@ use axum::routing::post;
 use axum::{Json, Router};
 use peer_handler::{Error, Payment, Payments, optional, payments_route, pool, required, serve};
 use semel::flow::{Answered, Idempotent, PostgresTransactions, Reply};
-use semel::{
-    Denied, IdempotencyLayer, Maintenance, MemoryStore, Operation, PostgresStore, Principal, SqliteStore,
-    Store,
-};
+use semel::{Denied, IdempotencyLayer, Maintenance, Operation, Principal};
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
     let payments = Payments::from_environment().await?;
     let kind: String = required("STORE")?;
-    let store: Arc<dyn Store> = match kind.as_str() {
-        "memory" => Arc::new(MemoryStore::new()),
-        "sqlite" => Arc::new(SqliteStore::open(format!("{}/semel.db", required::<String>("DATA_DIR")?))?),
-        "postgres" | "transact" => {
-            Arc::new(PostgresStore::open(&required::<String>("DATABASE_URL")?.parse()?).await?)
-        }
+    let location = match kind.as_str() {
+        "memory" => "memory:".to_owned(),
+        "sqlite" => format!("sqlite:{}/semel.db", required::<String>("DATA_DIR")?),
+        "postgres" | "transact" => required("DATABASE_URL")?,
         other => return Err(format!("STORE is `{other}`").into()),
     };
+    let store = semel::open(&location).await?;
     tokio::spawn(Maintenance::default().run(store.clone()));
     let lease: Option<u64> = optional("LEASE_MS")?;
     let mut operation = Operation::new("payments.create", "POST /payments").with(move |policy| {

@@ -12,12 +12,11 @@ use semel_gateway::identity::jwt;
 use semel_operations::certificates::Shown;
 use semel_operations::encryption::{Counted, counted};
 use semel_settings::{Config, Diagnostic, Errors, Identity, KeySource, Loaded, Origin, StoreLocation};
-use semel_stores::access::Access;
+use semel_stores::{Access, OpenError};
 use serde_json::{Value, json};
 
 use super::CheckArgs;
 use crate::cli::{Done, load, runtime, say};
-use crate::gateway::{older_schema, open_plain};
 
 pub(super) fn run(args: &CheckArgs, config: Option<&Path>) -> anyhow::Result<Done> {
     let mut report = Report::default();
@@ -230,16 +229,16 @@ fn stored(config: &Config, report: &mut Report) -> anyhow::Result<(Vec<FormerNam
         StoreLocation::Sqlite(_) | StoreLocation::Postgres(_) => {}
     }
     let looked = runtime()?.block_on(async {
-        let plain = open_plain(&config.store, Access::Read).await?;
-        let unidentified = former_names::without_identity(config, &*plain.store).await?;
-        anyhow::Ok((plain.store.census().await?, plain.reseal.key_uses().await?, unidentified))
+        let store = semel_stores::open_with(&config.store, Access::Read, None).await?;
+        let unidentified = former_names::without_identity(config, &*store).await?;
+        anyhow::Ok((store.census().await?, store.key_uses().await?, unidentified))
     });
     match looked {
         Ok((census, uses, unidentified)) => {
             unidentified.into_iter().for_each(|warning| report.warn(warning));
             Ok((former_names::former_names(&config.operations, &census), counted(&uses)))
         }
-        Err(error) => match older_schema(&error) {
+        Err(error) => match error.downcast_ref().and_then(OpenError::older_schema) {
             Some(0) => Ok(Default::default()),
             // The gateway migrates it at its start; this check does not.
             Some(_) => {

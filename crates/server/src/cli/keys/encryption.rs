@@ -12,12 +12,11 @@ use semel_core::vault::SealedKind;
 use semel_core::{Plaintext, Reseal, StoreError, Vault};
 use semel_operations::encryption;
 use semel_settings::{Config, parse_duration};
-use semel_stores::access::Access;
+use semel_stores::Access;
 use semel_stores::encryption::{Rotated, Rotation, Step};
 use serde_json::{Value, json};
 
-use crate::cli::{Done, OutputFlags, StoreFlag, blocking, existing, load, runtime, say};
-use crate::gateway;
+use crate::cli::{Done, OutputFlags, StoreFlag, blocking, load, open_keyless, runtime, say};
 
 /// Number of retries while the store is away, and the pause before each.
 const MAX_FAILURES: u32 = 20;
@@ -190,8 +189,7 @@ fn shown(row: &Unreadable) -> Value {
 }
 
 fn open(config: &Config, access: Access) -> anyhow::Result<Arc<dyn Reseal>> {
-    let location = existing(&config.store)?;
-    Ok(runtime()?.block_on(gateway::open_plain(&location, access))?.reseal)
+    Ok(open_keyless(&config.store, access)?)
 }
 
 /// Rotates to the end, and prints the progress.

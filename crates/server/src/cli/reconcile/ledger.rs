@@ -14,7 +14,7 @@ use semel_settings::{
 };
 use serde_json::{Value, json};
 
-use semel_stores::access::Access;
+use semel_stores::Access;
 
 use crate::cli::{Done, OutputFlags, StoreFlag, open_store, printable, runtime, say};
 

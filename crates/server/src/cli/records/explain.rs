@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use semel_core::{OperationId, Store};
+use semel_core::{OperationId, Records};
 use semel_operations::operate::records::{absent, find};
 use semel_operations::operate::story::{Around, next, timeline, to_json};
 
@@ -11,7 +11,7 @@ use crate::cli::{Done, StoreFlag, blocking, load, say, show};
 
 /// Prints the story of a command.
 pub(super) fn run(
-    store: &Arc<dyn Store>,
+    store: &Arc<dyn Records>,
     id: OperationId,
     around: &Around<'_>,
     json: bool,

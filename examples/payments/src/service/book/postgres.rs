@@ -37,7 +37,7 @@ pub(in crate::service) async fn open(url: &str, options: &Options) -> Result<Ope
     let (terms, provider) = (options.phase_terms(), options.provider.clone());
     let rides = rides::postgres::rides(transactions.clone(), store.clone(), terms, provider);
     let book = Postgres { transactions, pool, patience: options.patience };
-    Ok(Opened { book: Arc::new(book), rides, store: store.clone(), outbox: store.clone(), evidence: store })
+    Ok(Opened { book: Arc::new(book), rides, store: store.clone(), outbox: store })
 }
 
 #[async_trait]

@@ -41,7 +41,7 @@ pub(in crate::service) fn open(path: &Path, options: &Options) -> Result<Opened,
     let rides = rides::sqlite::rides(transactions.clone(), store.clone(), terms, provider);
     let connection = Arc::new(Mutex::new(connection));
     let book = Sqlite { transactions, connection, patience: options.patience };
-    Ok(Opened { book: Arc::new(book), rides, store: store.clone(), outbox: store.clone(), evidence: store })
+    Ok(Opened { book: Arc::new(book), rides, store: store.clone(), outbox: store })
 }
 
 impl Sqlite {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use semel::Store;
+use semel::core::Upkeep;
 use semel::flow::phases::{PhaseTerms, Stopped};
 use semel::flow::rusqlite::{self, Row};
 use semel::flow::{SqlitePhases, SqliteRun, SqliteTransactions};
@@ -14,7 +14,7 @@ use crate::service::stand::{self, Point};
 /// Returns rides in these transactions, charged by this provider.
 pub(in crate::service) fn rides(
     transactions: SqliteTransactions,
-    store: Arc<dyn Store>,
+    store: Arc<dyn Upkeep>,
     terms: PhaseTerms,
     provider: Address,
 ) -> Arc<dyn Rides> {

@@ -13,10 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use semel_core::store::CALL_DEADLINE;
 use semel_core::{
-    Answer, Census, Change, Claim, Decision, Filter, Item, Note, NoteTaken, OperationId, Principal, Progress,
-    Record, RecordId, Snapshot, Store, StoreError, StoredRequest, Tier, Timestamp, Unreadable, WaitingFilter,
-    WaitingPage,
+    Census, Change, Claim, Decision, Filter, Item, Note, NoteTaken, OperationId, Principal, Progress, Record,
+    RecordId, Records, Snapshot, Store, StoreAnswer, StoreError, StoredRequest, Tier, Timestamp, Unreadable,
+    Upkeep, WaitingFilter, WaitingPage,
 };
 use tokio::time::Instant;
 
@@ -27,11 +28,11 @@ const PAUSE: Duration = Duration::from_millis(500);
 const LAST_PAUSE: Duration = Duration::from_secs(16);
 
 /// Timeout of a write. It is shorter than the layer's, so that the breaker sees it.
-const PATIENCE: Duration = Duration::from_millis(4500);
+const HEAD_START: Duration = Duration::from_millis(500);
 
 /// Store behind a circuit breaker.
 pub struct Breaker {
-    inner: Arc<dyn Store>,
+    inner: Arc<dyn Records>,
     health: Mutex<Health>,
 }
 
@@ -120,7 +121,7 @@ impl Health {
 
 impl Breaker {
     /// Makes a closed breaker around this store.
-    pub fn new(inner: Arc<dyn Store>) -> Breaker {
+    pub fn new(inner: Arc<dyn Records>) -> Breaker {
         let health = Health {
             failures: 0,
             unsettled: 0,
@@ -170,7 +171,7 @@ impl Breaker {
         call: impl Future<Output = Result<T, StoreError>>,
         changed: impl Fn(&T) -> bool,
     ) -> Result<T, StoreError> {
-        let result = match tokio::time::timeout(PATIENCE, call).await {
+        let result = match tokio::time::timeout(CALL_DEADLINE - HEAD_START, call).await {
             Ok(result) => result,
             Err(_) => Err(StoreError::Ambiguous("the store did not answer in time".into())),
         };
@@ -182,22 +183,18 @@ impl Breaker {
 
 #[async_trait]
 impl Store for Breaker {
-    async fn claim(&self, claim: &Claim) -> Result<Answer, StoreError> {
+    async fn claim(&self, claim: &Claim) -> Result<StoreAnswer, StoreError> {
         self.begin(Some(claim.scope.record_id()), self.inner.claim(claim)).await
     }
 
     /// Always tries the change: begun commands must be settled, and the circuit keeps only new commands out.
-    async fn apply(&self, id: &RecordId, change: &Change) -> Result<Answer, StoreError> {
-        let changed = |answer: &Answer| matches!(answer.decision, Decision::Applied | Decision::Execute);
+    async fn apply(&self, id: &RecordId, change: &Change) -> Result<StoreAnswer, StoreError> {
+        let changed = |answer: &StoreAnswer| matches!(answer.decision, Decision::Applied | Decision::Execute);
         self.judged(Call::Settlement(*id), self.inner.apply(id, change), changed).await
     }
 
     async fn get(&self, id: &RecordId) -> Result<Snapshot, StoreError> {
         self.read(self.inner.get(id)).await
-    }
-
-    async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError> {
-        self.read(self.inner.find(operation_id)).await
     }
 
     async fn find_own(
@@ -206,6 +203,52 @@ impl Store for Breaker {
         principal: &Principal,
     ) -> Result<Snapshot, StoreError> {
         self.read(self.inner.find_own(operation_id, principal)).await
+    }
+
+    async fn waiting(&self, filter: &WaitingFilter) -> Result<WaitingPage, StoreError> {
+        self.read(self.inner.waiting(filter)).await
+    }
+
+    async fn announce(&self, operation_id: OperationId, items: &[Item]) -> Result<(), StoreError> {
+        self.begin(None, self.inner.announce(operation_id, items)).await
+    }
+
+    async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError> {
+        self.read(self.inner.progress(operation_id)).await
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        self.read(self.inner.now()).await
+    }
+
+    fn tier(&self) -> Tier {
+        self.inner.tier()
+    }
+}
+
+#[async_trait]
+impl Upkeep for Breaker {
+    async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
+        self.judged(Call::Upkeep, self.inner.sweep(limit), |changed| *changed > 0).await
+    }
+
+    async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
+        self.judged(Call::Upkeep, self.inner.reap(limit), |changed| *changed > 0).await
+    }
+
+    async fn census(&self) -> Result<Vec<Census>, StoreError> {
+        self.read(self.inner.census()).await
+    }
+
+    async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
+        self.read(self.inner.due_to_reconcile(limit)).await
+    }
+}
+
+#[async_trait]
+impl Records for Breaker {
+    async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError> {
+        self.read(self.inner.find(operation_id)).await
     }
 
     async fn notes(&self, operation_id: OperationId) -> Result<Vec<NoteTaken>, StoreError> {
@@ -227,42 +270,6 @@ impl Store for Breaker {
     async fn unreadable(&self, filter: &Filter) -> Result<Vec<Unreadable>, StoreError> {
         self.read(self.inner.unreadable(filter)).await
     }
-
-    async fn waiting(&self, filter: &WaitingFilter) -> Result<WaitingPage, StoreError> {
-        self.read(self.inner.waiting(filter)).await
-    }
-
-    async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
-        self.read(self.inner.due_to_reconcile(limit)).await
-    }
-
-    async fn announce(&self, operation_id: OperationId, items: &[Item]) -> Result<(), StoreError> {
-        self.begin(None, self.inner.announce(operation_id, items)).await
-    }
-
-    async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError> {
-        self.read(self.inner.progress(operation_id)).await
-    }
-
-    async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
-        self.judged(Call::Upkeep, self.inner.sweep(limit), |changed| *changed > 0).await
-    }
-
-    async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
-        self.judged(Call::Upkeep, self.inner.reap(limit), |changed| *changed > 0).await
-    }
-
-    async fn census(&self) -> Result<Vec<Census>, StoreError> {
-        self.read(self.inner.census()).await
-    }
-
-    async fn now(&self) -> Result<Timestamp, StoreError> {
-        self.read(self.inner.now()).await
-    }
-
-    fn tier(&self) -> Tier {
-        self.inner.tier()
-    }
 }
 
 #[cfg(test)]
@@ -270,8 +277,8 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::*;
+    use crate::MemoryStore;
     use semel_core::{Decision, StoreError};
-    use semel_stores::MemoryStore;
     use semel_testkit::faulty::{Call as StoreCall, Fault, FaultyStore};
     use semel_testkit::sample;
 
@@ -332,7 +339,7 @@ mod tests {
         answer.record.expect("an acquired command has a record")
     }
 
-    async fn complete(breaker: &Breaker, record: &Record) -> Result<Answer, StoreError> {
+    async fn complete(breaker: &Breaker, record: &Record) -> Result<StoreAnswer, StoreError> {
         breaker.apply(&record.id, &Change::complete(record.head.fence(), sample::created("done"))).await
     }
 

@@ -1,0 +1,77 @@
+//! A sealed store as a whole: its messages are sealed as well, and what is never sealed is handed through.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use semel_core::quota::{Kept, Level, Report, Subject, Usage, UsageEntry, UsageFilter};
+use semel_core::reseal::{KeptPage, KeyUse, Resealed, ResealedBatch, SealedPlace};
+use semel_core::vault::SealedKind;
+use semel_core::{AuditEntry, AuditId, AuditLog, Backend, Outbox, Reseal, StoreError, Timestamp};
+
+use super::store::SealedStore;
+
+impl<S: Backend + ?Sized> Backend for SealedStore<S> {
+    fn outbox(self: Arc<Self>) -> Option<Arc<dyn Outbox>> {
+        let inner = self.inner.clone().outbox()?;
+        Some(Arc::new(SealedStore::new(inner, self.vault.clone())))
+    }
+}
+
+#[async_trait]
+impl<S: Usage + ?Sized> Usage for SealedStore<S> {
+    async fn prepare(&self) -> Result<(), StoreError> {
+        self.inner.prepare().await
+    }
+
+    async fn report(&self, reports: &[(Subject, Report)]) -> Result<Vec<Level>, StoreError> {
+        self.inner.report(reports).await
+    }
+
+    async fn level(&self, subject: &Subject) -> Result<Level, StoreError> {
+        self.inner.level(subject).await
+    }
+
+    async fn list_usage(
+        &self,
+        filter: &UsageFilter,
+    ) -> Result<(Vec<(Subject, UsageEntry)>, Timestamp), StoreError> {
+        self.inner.list_usage(filter).await
+    }
+
+    async fn kept(&self, subject: &Subject) -> Result<Kept, StoreError> {
+        self.inner.kept(subject).await
+    }
+
+    async fn forget(&self, idle: Duration, limit: usize) -> Result<usize, StoreError> {
+        self.inner.forget(idle, limit).await
+    }
+}
+
+#[async_trait]
+impl<S: AuditLog + ?Sized> AuditLog for SealedStore<S> {
+    async fn audit(&self, before: Option<AuditId>, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
+        self.inner.audit(before, limit).await
+    }
+}
+
+#[async_trait]
+impl<S: Reseal + ?Sized> Reseal for SealedStore<S> {
+    async fn key_uses(&self) -> Result<Vec<KeyUse>, StoreError> {
+        self.inner.key_uses().await
+    }
+
+    async fn kept_otherwise(
+        &self,
+        kind: SealedKind,
+        current: &str,
+        after: Option<&SealedPlace>,
+        limit: usize,
+    ) -> Result<KeptPage, StoreError> {
+        self.inner.kept_otherwise(kind, current, after, limit).await
+    }
+
+    async fn reseal(&self, resealed: &[Resealed]) -> Result<ResealedBatch, StoreError> {
+        self.inner.reseal(resealed).await
+    }
+}

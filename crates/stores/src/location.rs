@@ -1,0 +1,107 @@
+//! The place of a store: `memory:`, `sqlite:PATH` or `postgres://…`.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use semel_core::redact::redact;
+
+#[cfg(feature = "postgres")]
+use crate::postgres::{Address, AddressError};
+
+/// The place of records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreLocation {
+    /// In this process, and gone with it (`memory:`).
+    Memory,
+    /// In a SQLite file (`sqlite:PATH`).
+    Sqlite(PathBuf),
+    /// In PostgreSQL (`postgres://…`).
+    Postgres(PostgresUrl),
+}
+
+/// The address of a PostgreSQL database. It is never shown with its password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PostgresUrl(String);
+
+#[cfg(feature = "postgres")]
+impl PostgresUrl {
+    /// Returns the address, ready to be used.
+    ///
+    /// # Errors
+    /// If it is no address of a database.
+    pub fn address(&self) -> Result<Address, AddressError> {
+        self.0.parse()
+    }
+}
+
+impl fmt::Display for PostgresUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&redact(&self.0))
+    }
+}
+
+impl fmt::Debug for PostgresUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Written as it is given, with any password hidden.
+impl fmt::Display for StoreLocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoreLocation::Memory => f.write_str("memory:"),
+            StoreLocation::Sqlite(path) => f.write_str(&redact(&format!("sqlite:{}", path.display()))),
+            StoreLocation::Postgres(url) => url.fmt(f),
+        }
+    }
+}
+
+/// The reason why a text is no place of a store. None shows what may be a password.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidLocation {
+    /// It begins with none of the known schemes.
+    #[error("expected \"memory:\", \"sqlite:PATH\" or \"postgres://…\"")]
+    UnknownScheme,
+    /// It names a database for which there is no store yet.
+    #[error("{0} is reserved: not built yet")]
+    Reserved(&'static str),
+    /// It asks SQLite for a store in memory.
+    #[error("a store in memory is written \"memory:\"")]
+    SqliteInMemory,
+    /// What follows the scheme is wrong.
+    #[error("{0}")]
+    Malformed(String),
+}
+
+const RESERVED_SCHEME: &str = "mysql:";
+
+impl FromStr for StoreLocation {
+    type Err = InvalidLocation;
+
+    fn from_str(text: &str) -> Result<StoreLocation, InvalidLocation> {
+        let malformed = |why: &str| Err(InvalidLocation::Malformed(why.to_owned()));
+        if text == "memory:" {
+            return Ok(StoreLocation::Memory);
+        }
+        if text.starts_with(RESERVED_SCHEME) {
+            return Err(InvalidLocation::Reserved(RESERVED_SCHEME));
+        }
+        if ["postgres:", "postgresql:"].iter().any(|scheme| text.starts_with(scheme)) {
+            let url = PostgresUrl(text.to_owned());
+            #[cfg(feature = "postgres")]
+            url.address().map_err(|error| InvalidLocation::Malformed(error.to_string()))?;
+            return Ok(StoreLocation::Postgres(url));
+        }
+        match text.strip_prefix("sqlite:") {
+            None => Err(InvalidLocation::UnknownScheme),
+            Some("") => malformed("the path is missing"),
+            Some(":memory:") => Err(InvalidLocation::SqliteInMemory),
+            Some(path) if path.contains('\0') => malformed("no path holds a NUL"),
+            // `sqlite://semel.db` means a file beside us to some and one below the root to others.
+            Some(path) if path.starts_with("//") => malformed("a path follows the colon, without `//`"),
+            Some(path) => Ok(StoreLocation::Sqlite(PathBuf::from(path))),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Opens a store by its location, with its keys. The gateway, its tools and services all come this way.
+
+use std::sync::Arc;
+
+use semel_core::{Backend, Vault};
+
+use crate::access::Access;
+use crate::encryption::SealedStore;
+use crate::location::{InvalidLocation, StoreLocation};
+use crate::memory::MemoryStore;
+#[cfg(feature = "postgres")]
+use crate::postgres::{self, PostgresOptions, PostgresStore};
+#[cfg(feature = "sqlite")]
+use crate::sqlite::{self, SqliteOptions, SqliteStore};
+
+/// The reason why a store cannot be opened. Each says what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The text names no store.
+    #[error("the location of a store: {0}")]
+    Location(#[from] InvalidLocation),
+    /// The SQLite file cannot be used.
+    #[cfg(feature = "sqlite")]
+    #[error(transparent)]
+    Sqlite(#[from] sqlite::OpenError),
+    /// The address of the PostgreSQL database is wrong.
+    #[cfg(feature = "postgres")]
+    #[error(transparent)]
+    Address(#[from] postgres::AddressError),
+    /// The PostgreSQL database cannot be used.
+    #[cfg(feature = "postgres")]
+    #[error(transparent)]
+    Postgres(#[from] postgres::OpenError),
+    /// The program was built without this store.
+    #[error("this program was built without the feature `{0}`")]
+    NotBuilt(&'static str),
+}
+
+impl OpenError {
+    /// Returns the schema version of a store that is older than this version reads; 0 if it has no tables.
+    pub fn older_schema(&self) -> Option<i64> {
+        match self {
+            #[cfg(feature = "sqlite")]
+            OpenError::Sqlite(sqlite::OpenError::OlderSchema { found, .. }) => Some((*found).into()),
+            #[cfg(feature = "postgres")]
+            OpenError::Postgres(postgres::OpenError::OlderSchema { found, .. }) => Some(*found),
+            _ => None,
+        }
+    }
+}
+
+/// Opens the store at `memory:`, `sqlite:PATH` or `postgres://…`, creating it or bringing it to this version's schema where
+/// needed.
+pub async fn open(location: &str) -> Result<Arc<dyn Backend>, OpenError> {
+    open_with(&location.parse()?, Access::Write, None).await
+}
+
+/// Opens a store with this access; with a vault, everything that clients and services have sent is sealed.
+pub async fn open_with(
+    location: &StoreLocation,
+    #[cfg_attr(
+        not(feature = "sql"),
+        allow(unused_variables, reason = "a store in memory is its process's own")
+    )]
+    access: Access,
+    vault: Option<Arc<dyn Vault>>,
+) -> Result<Arc<dyn Backend>, OpenError> {
+    let plain: Arc<dyn Backend> = match location {
+        StoreLocation::Memory => Arc::new(MemoryStore::new()),
+        #[cfg(feature = "sqlite")]
+        StoreLocation::Sqlite(path) => {
+            let options = SqliteOptions { access, ..SqliteOptions::default() };
+            Arc::new(SqliteStore::open_with(path, &options)?)
+        }
+        #[cfg(feature = "postgres")]
+        StoreLocation::Postgres(url) => {
+            let options = PostgresOptions { access, ..PostgresOptions::default() };
+            Arc::new(PostgresStore::open_with(&url.address()?, &options).await?)
+        }
+        #[cfg(not(feature = "sqlite"))]
+        StoreLocation::Sqlite(_) => return Err(OpenError::NotBuilt("sqlite")),
+        #[cfg(not(feature = "postgres"))]
+        StoreLocation::Postgres(_) => return Err(OpenError::NotBuilt("postgres")),
+    };
+    Ok(match vault {
+        Some(vault) => Arc::new(SealedStore::new(plain, vault)),
+        None => plain,
+    })
+}
