@@ -121,7 +121,7 @@ async fn send(
             if matches!(error, StoreError::Ambiguous(_)) {
                 new_key.created();
                 if rule.is_async() {
-                    // A worker may have it by now: nobody can say that nothing was run.
+                    // A worker may have started it by now: it cannot be said that nothing ran.
                     return Err(Box::new(problems::cut_off(policy)));
                 }
                 persist::release_unconfirmed(shared, claim.clone());
@@ -131,8 +131,8 @@ async fn send(
     }
 }
 
-/// Gives back a command that was claimed and not begun, and answers as `unbegun` does. If somebody else has the command by
-/// now, this request is a duplicate of theirs.
+/// Gives back a command that was claimed and not begun, and answers with `unbegun`. If another request has
+/// acquired the command by now, this request is its duplicate.
 async fn give_back(
     shared: &Arc<Shared>,
     record: &Record,

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_sent_whole_outlives_its_timeout() {
+    fn only_a_completely_sent_request_outlives_its_timeout() {
         let (delivery, told) = (Delivery::default(), Arc::new(AtomicUsize::new(0)));
         let counter = told.clone();
         delivery.when_late(move || {

@@ -1,8 +1,8 @@
 //! Fetches the result of a command for a retry, where only the address of the result is stored.
 //!
-//! The service is asked with GET, for the caller of the retry and with the credentials of that request, so the service decides
-//! whether the caller may see the result. Invariant: the address is a path, asked of the service itself and of nobody else,
-//! within bounds of time and size; the command never runs again.
+//! The service gets a GET for the caller of the retry, with the credentials of that request, and decides on
+//! the caller's access. Invariant: the address is a path and only the service itself is asked, within bounds
+//! of time and size; the command never runs again.
 
 use bytes::Bytes;
 use http::header::{HOST, HeaderName, RANGE, WWW_AUTHENTICATE};

@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_look_for_what_is_asynchronous() {
+    fn workers_look_for_asynchronous_operations() {
         let later = |policy: &mut Policy| policy.mode = Mode::Async;
         let rules = || {
             vec![
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_named() {
+    fn unusable_operations_are_named() {
         let refuse = |list| operations(list).err().expect("it is refused");
         let op = Operation::new;
         assert_eq!(refuse(vec![op("", "POST /x")]), "operation \"\": an operation's name is empty");

@@ -99,7 +99,8 @@ async fn keep_applying(shared: Arc<Shared>, id: RecordId, mut change: Change, ba
     }
 }
 
-/// Gives back a command that was acquired and not begun. Returns what the record says if somebody else has the command by now.
+/// Gives back a command that was acquired and not begun. Returns the record's answer if another request has
+/// it by now.
 pub(crate) async fn give_back(
     shared: &Arc<Shared>,
     record: &Record,

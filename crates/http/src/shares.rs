@@ -188,13 +188,13 @@ mod tests {
 
     use super::*;
 
-    /// As much as this holder can get, one by one.
+    /// Takes as much as this holder can get, one by one.
     fn all_of(shares: &Shares, holder: Holder) -> Vec<Share> {
         std::iter::from_fn(|| shares.try_take(holder, 1)).collect()
     }
 
     #[test]
-    fn one_that_is_alone_gets_two_thirds() {
+    fn a_holder_that_is_alone_gets_two_thirds() {
         let shares = Shares::new(3000);
         assert_eq!(all_of(&shares, Holder::new("a", "1")).len(), 2000);
         assert_eq!(shares.held(), 0, "everything came back");
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_waits_gets_what_is_given_back() {
+    async fn a_waiting_holder_gets_a_returned_part() {
         let shares = Shares::new(10);
         let holder = Holder::new("a", "1");
         let held = all_of(&shares, holder);

@@ -30,7 +30,8 @@ pub(crate) async fn wait(shared: &Shared, record: &Record, look: Event, policy: 
             }
         }
         let asked = Instant::now();
-        // A store that does not answer proves nothing: the claim has shown that somebody has the command.
+        // A store that does not answer proves nothing: the claim has shown that another request has the
+        // command.
         if let Ok(snapshot) = shared.within("get", shared.store.get(&record.id)).await {
             let current = snapshot.record.as_ref();
             let decision = transition(current.map(|record| &record.head), &look, snapshot.now).decision;

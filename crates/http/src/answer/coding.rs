@@ -1,7 +1,7 @@
 //! Content codings of replays: a stored body is given only to a client that accepts its coding (RFC 9110, section 12.5.3).
 //!
-//! `execute.rs` asks a handler for a body without a coding, since a retry may accept another one than the first request did. This
-//! file is for handlers that apply a coding all the same.
+//! `execute.rs` asks a handler for a body without a coding, since a retry may accept other codings than the
+//! first request did. This file is for handlers that still apply one.
 
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderMap, HeaderValue, VARY};
 

@@ -1,4 +1,4 @@
-//! Whoever may not gets nothing: no execution, and no old response either.
+//! Denied callers get nothing: no execution, and no stored response.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use semel_http::{Builder, Denied, Operation};
 
 use crate::lab::{Lab, Reply, Send, pay, problem};
 
-/// What the hook says, and what it was asked.
+/// Authorization hook: its answer, and the questions that it got.
 #[derive(Default)]
 struct Judge {
     says: Mutex<Option<Denied>>,
@@ -34,7 +34,7 @@ impl Judge {
         *self.says.lock().expect("nobody panics with it") = says;
     }
 
-    /// What was asked since this was called last.
+    /// Returns the questions since the last call.
     fn asked(&self) -> Vec<String> {
         std::mem::take(&mut *self.asked.lock().expect("nobody panics with it"))
     }
@@ -77,7 +77,7 @@ async fn whoever_may_not_any_more_gets_no_old_response() {
     assert_eq!(judge.asked(), [create.clone(), create, page.clone(), page]);
     assert_eq!((lab.count(), claims.available_permits()), (1, 0), "nothing is claimed");
 
-    // Another process has nothing in memory, and gives nothing away from its store.
+    // Another process has an empty cache, and reveals nothing from its store.
     let elsewhere = lab.second_with(|builder| {
         judge.put_into(builder).operation(Operation::new("payments.create", "POST /payments"))
     });

@@ -1,4 +1,4 @@
-//! Content codings: a stored body suits whoever retries, or is not given to them.
+//! Content codings: a retry gets a stored body only if it accepts the body's coding.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use tower::{Layer, Service};
 
 use crate::lab::{KEY, identify};
 
-/// Not gzip, and what a test takes for it.
+/// Stand-in for a gzip body.
 const PACKED: &str = "\u{1f}packed";
 
-/// A service that packs its answers where it is asked to, or always.
+/// Makes a service that encodes its answers on request, or always.
 fn service(
     always: bool,
 ) -> Idempotency<

@@ -1,4 +1,4 @@
-//! What a client gets, situation by situation.
+//! Answers to a client, case by case.
 
 use std::time::Duration;
 
@@ -177,7 +177,7 @@ async fn a_waiter_never_executes() {
     lab.begun().await;
     let waiters: Vec<_> =
         (0..8).map(|_| tokio::spawn(pay("{}").doing("gate not-executed").to(lab.address))).collect();
-    // Whoever claims after the release is a fresh request; these claim before it.
+    // A claim after the release would be a fresh request; these claims come before it.
     let _ = claims.acquire_many(9).await.expect("it is never closed");
     lab.open_gate();
     assert_eq!(first.await.expect("it is answered").status, 503);
@@ -218,7 +218,7 @@ async fn an_accepted_duplicate_is_told_where_to_ask() {
 async fn an_expired_key_is_a_new_request() {
     let lab = Lab::new().await;
     let first = lab.send(pay("{}")).await;
-    // A layer that has not seen the record yet: caches keep time by themselves, not by the test's.
+    // A layer that has not seen the record: caches use their own clock, not the test's.
     lab.sqlite.shift_clock(A_DAY);
     let (second, store) = lab.second(Policy::default()).await;
     store.shift_clock(A_DAY);

@@ -1,14 +1,14 @@
-//! Requests over HTTP/2 that break off, at every point and with every code: none of them is a command.
+//! HTTP/2 requests that break off, at every point and with every code: none of them is a command.
 
 use semel_testkit::http2::{CODES, Peer, data, go_away, headers, reset};
 
 use crate::lab::{Lab, pay};
 
-/// A body, and a part of it that is JSON as well.
+/// A body, and a prefix of it that is valid JSON, too.
 const WHOLE: &str = r#"[1][2]"#;
 const PART: &str = "[1]";
 
-/// The head of a payment under this key.
+/// Returns the head of a payment under this key.
 fn head(key: &str, length: Option<usize>) -> Vec<u8> {
     let length = length.map(|length| length.to_string());
     let mut fields = vec![
@@ -24,7 +24,7 @@ fn head(key: &str, length: Option<usize>) -> Vec<u8> {
     headers(1, &fields, false)
 }
 
-/// What was sent of the body before it breaks off: nothing, a part, or all of it without its end.
+/// Returns the sent frames of a body that breaks off: none, a part, or all without the end.
 fn beginnings() -> [Vec<u8>; 3] {
     [Vec::new(), data(1, PART.as_bytes(), false), data(1, WHOLE.as_bytes(), false)]
 }
@@ -32,7 +32,7 @@ fn beginnings() -> [Vec<u8>; 3] {
 /// Sends the beginning of a request, and its cut.
 async fn send_cut(lab: &Lab, beginning: &[u8], cut: &[u8]) {
     let mut peer = Peer::connect(lab.address).await;
-    // The handler is at the body before the cut comes.
+    // The handler reads the body before the cut comes.
     peer.send(beginning).await;
     peer.settle().await;
     peer.send(cut).await;

@@ -1,4 +1,4 @@
-//! A client that goes away changes nothing but who hears the answer.
+//! Clients that disconnect: the command goes on, and a retry gets its answer.
 
 use semel_core::Records;
 use std::time::Duration;

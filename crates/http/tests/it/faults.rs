@@ -1,4 +1,4 @@
-//! What holds when the store fails: nothing runs without a claim, and nothing is told that is not stored.
+//! Failures of the store: nothing runs without a claim, and no client gets an unstored answer.
 
 use std::time::Duration;
 
@@ -44,7 +44,8 @@ async fn an_unconfirmed_claim_runs_nothing_and_is_taken_back() {
         assert_eq!(reply.problem(), problem(503, "IDEMPOTENCY_STORE_UNAVAILABLE"));
         assert_eq!(lab.count(), 0);
         lab.store.heal();
-        // The claim had arrived. It is released in the background, so the same key runs, and never is unknown.
+        // The claim had arrived. It is released in the background, so the same key runs, and is never
+        // unknown.
         let again = loop {
             let again = lab.send(pay("{}")).await;
             if again.status != 409 {
@@ -68,7 +69,7 @@ async fn a_claim_that_is_found_again_after_its_lease_has_ended_is_taken_back() {
     assert_eq!((again.status.as_u16(), lab.count()), (201, 1), "no unknown remains where nothing ran");
 }
 
-/// The command ran once, for another process, and whoever was late is told so.
+/// Checks that the command ran once, for another process, and that the late request got its response.
 fn is_told_of(ran: &Reply, late: &Reply, lab: &Lab) {
     assert_eq!((ran.status.as_u16(), lab.count()), (201, 1));
     assert!(late.replayed(), "it ran, and nobody says that it did not: {late:?}");
@@ -76,7 +77,7 @@ fn is_told_of(ran: &Reply, late: &Reply, lab: &Lab) {
 }
 
 #[tokio::test]
-async fn who_takes_a_claim_back_too_late_is_told_what_others_made_of_it() {
+async fn a_late_release_of_a_claim_replays_the_other_execution() {
     let lab = Lab::new().await;
     let sqlite = lab.sqlite.clone();
     lab.store.resend_claim(move || sqlite.shift_clock(Duration::from_secs(31)));
@@ -96,7 +97,7 @@ async fn who_takes_a_claim_back_too_late_is_told_what_others_made_of_it() {
 }
 
 #[tokio::test]
-async fn who_has_no_time_left_to_begin_is_told_what_others_made_of_it() {
+async fn a_claim_without_time_to_begin_replays_the_other_execution() {
     let policy = Policy {
         lease: Duration::from_millis(100),
         on_lease_expired: OnLeaseExpired::Rerun,
@@ -161,7 +162,7 @@ async fn a_failure_after_the_effect_but_before_the_response_was_stored_is_unknow
     lab.sqlite.shift_clock(Duration::from_secs(31));
     let again = lab.send(pay("{}")).await;
     assert_eq!(again.problem(), problem(409, "IDEMPOTENCY_OUTCOME_UNKNOWN"));
-    // The executor goes on offering its word; once the store takes it, retries get it.
+    // The executor retries its write; once the store accepts it, retries get the response.
     lab.store.heal();
     let replay = loop {
         let reply = lab.send(pay("{}")).await;

@@ -1,4 +1,4 @@
-//! The layer around other services than axum's, and over HTTP/2.
+//! The layer around services other than axum's, and over HTTP/2.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -42,7 +42,8 @@ async fn a_command_that_nothing_holds_up_waits_for_no_clock() {
         .header("idempotency-key", "\"a-key-of-its-own-0001\"")
         .body(Full::new(Bytes::from_static(b"{}")))
         .expect("it is a request");
-    // tokio's timers count whole milliseconds: between two of them, even a pause of nothing lasts until the next.
+    // tokio's timers count whole milliseconds: between two of them, even a pause of zero lasts until the
+    // next.
     tokio::time::advance(Duration::from_micros(300)).await;
     let begun = tokio::time::Instant::now();
     let answer = service.oneshot(request).await.expect("it is answered");

@@ -1,4 +1,4 @@
-//! Who is asking: the builder wants to be told, and a service may say it with a type of its own.
+//! Identity of callers: the builder requires it, and a service may name callers by a type of its own.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use semel_stores::MemoryStore;
 
 use crate::lab::{identify, pay, problem, serve};
 
-/// A service's own type.
+/// User type of a service.
 #[derive(Clone)]
 struct User {
     company: &'static str,
@@ -29,7 +29,7 @@ impl Authenticated for User {
     }
 }
 
-/// Puts the user of `x-user` into the extensions; without the header, none.
+/// Puts the user of `x-user` into the extensions, if the header is there.
 async fn authenticate(mut request: Request, next: Next) -> Response {
     let user = request.headers().get("x-user").and_then(|value| value.to_str().ok()).map(str::to_owned);
     if let Some(id) = user {
@@ -59,7 +59,7 @@ async fn an_extension_of_the_authentication_layer_names_the_caller() {
 }
 
 #[test]
-fn a_layer_that_knows_nobody_is_not_built() {
+fn a_layer_without_an_identity_is_not_built() {
     let builder = || IdempotencyLayer::builder(Arc::new(MemoryStore::new()));
     let error = builder().build().err().expect("it is refused");
     assert!(matches!(error, ConfigError::NoIdentity));

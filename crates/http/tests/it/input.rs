@@ -1,4 +1,4 @@
-//! Bad input: every limit and every malformation has a clear answer, and none has an effect it should not.
+//! Bad input: every limit and every malformation has a clear answer and no effect.
 
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -6,7 +6,7 @@ use tokio::net::TcpStream;
 
 use crate::lab::{Lab, pay, problem};
 
-/// Sends raw bytes and reads what comes back.
+/// Sends raw bytes and reads the answer.
 async fn raw(lab: &Lab, bytes: &[u8]) -> String {
     let mut client = TcpStream::connect(lab.address).await.expect("the server listens");
     client.write_all(bytes).await.expect("it is sent");

@@ -1,4 +1,4 @@
-//! A real process, killed in the middle of a command, and a second one on the same file.
+//! A real process that is killed during a command, and a second one on the same file.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -19,10 +19,10 @@ use tokio::process::{Child, Command};
 
 use crate::lab::{identify, pay, problem, serve};
 
-/// Tells this test binary to be the service.
+/// Variable that makes this test binary the service.
 const CHILD: &str = "SEMEL_TEST_CHILD";
 
-/// Charges by a line in a file that outlives the process, then never answers.
+/// Charges by a line in a file that outlives the process, and never answers.
 async fn charge(State(ledger): State<PathBuf>) -> &'static str {
     let mut file =
         std::fs::OpenOptions::new().create(true).append(true).open(ledger).expect("it can be written");
@@ -30,7 +30,7 @@ async fn charge(State(ledger): State<PathBuf>) -> &'static str {
     std::future::pending().await
 }
 
-/// The service, in a process of its own: prints its address and serves until it is killed.
+/// Runs the service in its own process: prints its address and serves until it is killed.
 #[tokio::test]
 async fn the_service_in_a_process_of_its_own() {
     let Ok(folder) = std::env::var(CHILD) else { return };
@@ -82,7 +82,7 @@ async fn a_process_killed_in_the_middle_of_a_command_leaves_an_unknown_and_one_e
     let (_second, address) = start(folder.path()).await;
     let answer = loop {
         let reply = pay("{}").to(address).await.problem();
-        // The dead executor's lease has to end first: nobody can know that it is dead.
+        // The dead executor's lease has to expire first: other processes cannot know that it is dead.
         if reply != problem(409, "IDEMPOTENCY_REQUEST_IN_PROGRESS") {
             break reply;
         }

@@ -1,4 +1,4 @@
-//! A protected service on a free port, and clients for it.
+//! Protected service on a free port, and clients for it.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -24,17 +24,17 @@ use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
-/// What the handler and the test share.
+/// State that the handler and the test share.
 pub(crate) struct Effects {
-    /// How often the effect took place.
+    /// Number of effects.
     pub(crate) count: AtomicUsize,
-    /// A permit for each handler that has begun.
+    /// Permit for each handler that has begun.
     pub(crate) begun: Semaphore,
-    /// A permit lets one waiting handler go on.
+    /// Permit that lets one waiting handler continue.
     pub(crate) gate: Semaphore,
 }
 
-/// A protected service on a free port.
+/// Protected service on a free port.
 pub(crate) struct Lab {
     pub(crate) address: SocketAddr,
     pub(crate) layer: IdempotencyLayer,
@@ -44,7 +44,7 @@ pub(crate) struct Lab {
     folder: TempDir,
 }
 
-/// Who is asking: `x-user` within `x-tenant`.
+/// Identifies the caller: `x-user` within `x-tenant`.
 pub(crate) fn identify(parts: &http::request::Parts) -> Result<Principal, Denied> {
     let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
     match header("x-user") {
@@ -57,35 +57,35 @@ pub(crate) fn identify(parts: &http::request::Parts) -> Result<Principal, Denied
 }
 
 impl Lab {
-    /// With the default policy.
+    /// Starts a service with the default policy.
     pub(crate) async fn new() -> Lab {
         Lab::with(|builder| builder).await
     }
 
-    /// With a changed default policy.
+    /// Starts a service with a changed default policy.
     pub(crate) async fn policy(change: impl FnOnce(&mut Policy)) -> Lab {
         let mut policy = Policy { wait: Duration::from_secs(5), ..Policy::default() };
         change(&mut policy);
         Lab::with(|builder| builder.defaults(policy)).await
     }
 
-    /// With these limits, counted in the store that has the records.
+    /// Starts a service with these limits, counted in the store of the records.
     pub(crate) async fn limited(limits: Limits) -> Lab {
         Lab::limited_with(limits, |builder| builder).await
     }
 
-    /// The same, with a layer put together by the test.
+    /// Starts a service with these limits, and with the test's changes to its layer.
     pub(crate) async fn limited_with(limits: Limits, change: impl FnOnce(Builder) -> Builder) -> Lab {
         Lab::on_file(|builder, sqlite| change(builder.limits(limits, sqlite))).await
     }
 
-    /// A second service with these limits.
+    /// Starts a second service with these limits.
     pub(crate) async fn second_limited(&self, limits: Limits) -> SocketAddr {
         let usage = Arc::new(SqliteStore::open(self.folder.path().join("semel.db")).expect("it opens again"));
         self.second_with(|builder| builder.limits(limits, usage)).await
     }
 
-    /// With a layer put together by the test.
+    /// Starts a service with the test's changes to its layer.
     pub(crate) async fn with(change: impl FnOnce(Builder) -> Builder) -> Lab {
         Lab::on_file(|builder, _| change(builder)).await
     }
@@ -107,7 +107,7 @@ impl Lab {
         Lab { address, layer, store, sqlite, effects, folder }
     }
 
-    /// A second service, as another process would run it: its own layer on the same file.
+    /// Starts a second service, like another process would: its own layer on the same file.
     pub(crate) async fn second(&self, policy: Policy) -> (SocketAddr, Arc<SqliteStore>) {
         let store = Arc::new(SqliteStore::open(self.folder.path().join("semel.db")).expect("it opens again"));
         let layer = IdempotencyLayer::builder(store.clone()).identify(identify).defaults(policy);
@@ -115,7 +115,7 @@ impl Lab {
         (serve(app(self.effects.clone()).layer(layer)).await, store)
     }
 
-    /// A second service with a layer of the test's own.
+    /// Starts a second service with the test's changes to its layer.
     pub(crate) async fn second_with(&self, change: impl FnOnce(Builder) -> Builder) -> SocketAddr {
         let store = Arc::new(SqliteStore::open(self.folder.path().join("semel.db")).expect("it opens again"));
         let layer = change(IdempotencyLayer::builder(store).identify(identify)).build().expect("it is valid");
@@ -128,7 +128,7 @@ impl Lab {
         assert_eq!(file.execute(sql, []).expect("the statement runs"), 1, "it changes the one record");
     }
 
-    /// How often the effect took place.
+    /// Returns the number of effects.
     pub(crate) fn count(&self) -> usize {
         self.effects.count.load(Ordering::SeqCst)
     }
@@ -138,27 +138,27 @@ impl Lab {
         self.effects.begun.acquire().await.expect("it is never closed").forget();
     }
 
-    /// Lets one waiting handler go on.
+    /// Lets one waiting handler continue.
     pub(crate) fn open_gate(&self) {
         self.effects.gate.add_permits(1);
     }
 
-    /// Sends a request on a connection of its own.
+    /// Sends a request on its own connection.
     pub(crate) async fn send(&self, request: Send) -> Reply {
         request.to(self.address).await
     }
 
-    /// A permit for each claim that is sent from now on.
+    /// Returns a semaphore with a permit for each claim from now on.
     pub(crate) fn count_claims(&self) -> Arc<Semaphore> {
         self.count_calls(Call::Claim)
     }
 
-    /// Holds every claim back, before it is made, until the gate is opened.
+    /// Holds every claim before it is made, until the gate is opened.
     pub(crate) fn hold_claims(&self) -> CallGate {
         self.hold_calls(&[Call::Claim])
     }
 
-    /// Holds these calls back, before they are made, until the gate is opened.
+    /// Holds these calls before they are made, until the gate is opened.
     pub(crate) fn hold_calls(&self, held: &'static [Call]) -> CallGate {
         let gate = CallGate { arrived: Arc::new(Semaphore::new(0)), open: Arc::new(Semaphore::new(0)) };
         let (arrived, open) = (gate.arrived.clone(), gate.open.clone());
@@ -176,7 +176,7 @@ impl Lab {
         gate
     }
 
-    /// A permit for each renewal that is sent from now on.
+    /// Returns a semaphore with a permit for each renewal from now on.
     pub(crate) fn count_renewals(&self) -> Arc<Semaphore> {
         self.count_calls(Call::Renew)
     }
@@ -191,37 +191,37 @@ impl Lab {
         calls
     }
 
-    /// The state of the one record there is.
+    /// Returns the state of the only record.
     pub(crate) async fn state(&self) -> String {
         let records = self.sqlite.list(&semel_core::Filter::default()).await.expect("the store lists");
         assert_eq!(records.len(), 1, "there is one record");
         records[0].head.state.name().to_string()
     }
 
-    /// How many records there are.
+    /// Returns the number of records.
     pub(crate) async fn records(&self) -> usize {
         self.sqlite.list(&semel_core::Filter::default()).await.expect("the store lists").len()
     }
 }
 
-/// Holds calls of the store back.
+/// Gate that holds calls of the store.
 pub(crate) struct CallGate {
     arrived: Arc<Semaphore>,
     open: Arc<Semaphore>,
 }
 
 impl CallGate {
-    /// Waits until a call is held back.
+    /// Waits until a call is held.
     pub(crate) async fn arrived(&self) {
         self.arrived.acquire().await.expect("it is never closed").forget();
     }
 
-    /// Lets one call go.
+    /// Lets one call continue.
     pub(crate) fn let_one_go(&self) {
         self.open.add_permits(1);
     }
 
-    /// Lets all calls go.
+    /// Lets all calls continue.
     pub(crate) fn open(&self) {
         self.open.close();
     }
@@ -235,7 +235,7 @@ pub(crate) async fn serve(app: Router) -> SocketAddr {
     address
 }
 
-/// A service that does what `x-do` says, and counts.
+/// Makes a service that does what `x-do` says, and counts.
 pub(crate) fn app(effects: Arc<Effects>) -> Router {
     Router::new().fallback(handle).with_state(effects)
 }
@@ -336,7 +336,7 @@ fn panicking_body() -> Body {
     Body::new(Breaking { frames: 1, panics: true })
 }
 
-/// A body that ends badly after a few frames.
+/// Body that breaks off after a few frames.
 struct Breaking {
     frames: usize,
     panics: bool,

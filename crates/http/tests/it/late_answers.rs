@@ -1,4 +1,5 @@
-//! Answers after the timeout: read on where the request was sent whole, and settled through the unchanged fence.
+//! Answers after the timeout: still read if the request was sent completely, and settled under the unchanged
+//! fence.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use semel_stores::MemoryStore;
 use tokio::sync::Semaphore;
 use tower::{Layer, ServiceExt};
 
-/// A proxy's part: it says whether the request was sent whole, and then waits for the answer.
+/// Stand-in for a proxy: it reports a completely sent request, and then waits for the answer.
 #[derive(Default)]
 struct Calls {
     alive: AtomicUsize,
@@ -21,7 +22,7 @@ struct Calls {
 
 type Answered = Pin<Box<dyn Future<Output = Result<Response<Body>, BoxError>> + Send>>;
 
-/// One call that is waited for.
+/// Call that is waited for.
 struct Alive(Arc<Calls>);
 
 impl Drop for Alive {
@@ -30,7 +31,7 @@ impl Drop for Alive {
     }
 }
 
-/// A body that never comes to its end.
+/// Body that never ends.
 struct Stalled(#[expect(dead_code, reason = "its end is counted")] Alive);
 
 impl http_body::Body for Stalled {
@@ -73,7 +74,7 @@ impl Lab {
         Lab { layer, store, calls: Arc::default(), gate: Arc::new(Semaphore::new(0)) }
     }
 
-    /// Sends a command; `what` says what the proxy and the upstream do.
+    /// Sends a command; `what` instructs the proxy and the upstream.
     async fn send(&self, user: &str, key: &str, what: &'static str) -> Response<Body> {
         let (calls, gate) = (self.calls.clone(), self.gate.clone());
         let proxy = tower::service_fn(move |request: Request<Body>| {
@@ -126,7 +127,7 @@ impl Lab {
         panic!("it is {:?}, and not {state}", self.record().await.head.state);
     }
 
-    /// Waits until so many calls are waited for.
+    /// Waits until this many calls are waited for.
     async fn alive(&self, count: usize) {
         for _ in 0..400 {
             if self.calls.alive.load(Ordering::SeqCst) == count {

@@ -1,4 +1,4 @@
-//! What a client of an asynchronous operation sees.
+//! Asynchronous operations, as a client sees them.
 
 use std::time::Duration;
 
@@ -82,7 +82,7 @@ async fn a_claim_wakes_the_worker_of_its_process() {
 }
 
 #[tokio::test]
-async fn what_no_worker_starts_in_time_is_free_again() {
+async fn a_command_that_no_worker_starts_in_time_is_free_again() {
     for lab in [Later::memory().await, Later::sqlite().await] {
         let accepted = lab.send(pay("{}")).await;
         lab.advance(later().start_within);
@@ -131,7 +131,7 @@ async fn a_business_reference_is_taken_with_the_claim() {
 }
 
 #[tokio::test]
-async fn what_is_not_let_in_is_not_kept() {
+async fn refused_requests_are_not_stored() {
     let policy = Policy { max_request: 8, ..later() };
     let lab = Later::with(Later::in_memory(), |builder| builder.defaults(policy)).await;
     let refused = [
@@ -146,7 +146,7 @@ async fn what_is_not_let_in_is_not_kept() {
     assert!(lab.records().await.is_empty());
 }
 
-/// The header of the one request that is kept, as it would be sent, and all of its bytes.
+/// Returns the header of the only stored request, as it would be sent, and all of its bytes.
 async fn kept(lab: &Later) -> (http::HeaderMap, Vec<u8>) {
     let mut waiting = lab.store.waiting(&WaitingFilter::default()).await.expect("the store reads").found;
     assert_eq!(waiting.len(), 1);
@@ -174,7 +174,7 @@ fn with_secrets() -> semel_testkit::client::Send {
 }
 
 #[tokio::test]
-async fn credentials_and_what_belongs_to_a_connection_are_not_kept() {
+async fn credentials_and_connection_fields_are_not_stored() {
     let own = |headers: &mut http::HeaderMap| {
         headers.remove("x-own-secret");
     };

@@ -1,4 +1,4 @@
-//! A service whose commands are left to workers, which a test starts when it likes.
+//! Service whose commands are executed by workers, which a test starts.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use tokio::task::JoinHandle;
 
 use crate::lab::{Effects, app, identify, serve};
 
-/// A worker that looks often, so that tests need not wait.
+/// Options of a worker that polls often, so that tests need not wait.
 pub(crate) const EAGER: WorkerOptions = WorkerOptions { concurrency: 16, poll: Duration::from_millis(5) };
 
-/// Where the records are, and what moves its clock.
+/// Store of the records, with its clock.
 pub(crate) enum Kept {
     Memory(ManualClock),
     Sqlite(Arc<SqliteStore>, TempDir),
 }
 
-/// A service whose commands are left to workers.
+/// Service whose commands are executed by workers.
 pub(crate) struct Later {
     pub(crate) address: SocketAddr,
     pub(crate) layer: IdempotencyLayer,
@@ -38,19 +38,19 @@ pub(crate) struct Later {
     effects: Arc<Effects>,
 }
 
-/// The defaults, for asynchronous commands.
+/// Returns the default policy for asynchronous commands.
 pub(crate) fn later() -> Policy {
     let told = vec![http::HeaderName::from_static("x-do")];
     Policy { mode: Mode::Async, store_request_headers: told, ..Policy::default() }
 }
 
 impl Later {
-    /// On a store in memory, with a clock that stands still.
+    /// Starts a service on a store in memory, with a clock that stands still.
     pub(crate) async fn memory() -> Later {
         Later::with(Later::in_memory(), |builder| builder.defaults(later())).await
     }
 
-    /// On a file.
+    /// Starts a service on a file.
     pub(crate) async fn sqlite() -> Later {
         Later::with(Later::in_a_file(), |builder| builder.defaults(later())).await
     }
@@ -65,7 +65,7 @@ impl Later {
         Kept::Sqlite(Arc::new(store), folder)
     }
 
-    /// With a layer put together by the test.
+    /// Starts a service with the test's changes to its layer.
     pub(crate) async fn with(kept: Kept, change: impl FnOnce(Builder) -> Builder) -> Later {
         let store: Arc<dyn Records> = match &kept {
             Kept::Memory(clock) => Arc::new(MemoryStore::with_clock(clock.clone())),
@@ -84,7 +84,7 @@ impl Later {
         Later { address, layer, store, kept, app, effects }
     }
 
-    /// Starts a worker that looks often.
+    /// Starts a worker that polls often.
     pub(crate) fn work(&self) -> (Stop, JoinHandle<()>) {
         self.work_with(EAGER)
     }
@@ -98,7 +98,7 @@ impl Later {
         request.to(self.address).await
     }
 
-    /// The operation that an answer points to.
+    /// Returns the operation that an answer points to.
     pub(crate) async fn poll(&self, accepted: &Reply) -> serde_json::Value {
         let address = accepted.header("location").expect("it says where to ask");
         let reply = self.send(get(address)).await;
@@ -106,7 +106,7 @@ impl Later {
         reply.json()
     }
 
-    /// Waits until the operation is in this state, and gives it.
+    /// Waits until the operation is in this state, and returns it.
     pub(crate) async fn becomes(&self, accepted: &Reply, state: &str) -> serde_json::Value {
         loop {
             let operation = self.poll(accepted).await;
@@ -125,7 +125,7 @@ impl Later {
         }
     }
 
-    /// How often the effect took place.
+    /// Returns the number of effects.
     pub(crate) fn count(&self) -> usize {
         self.effects.count.load(Ordering::SeqCst)
     }
@@ -135,18 +135,18 @@ impl Later {
         self.effects.begun.acquire().await.expect("it is never closed").forget();
     }
 
-    /// Lets one waiting handler go on.
+    /// Lets one waiting handler continue.
     pub(crate) fn open_gate(&self) {
         self.effects.gate.add_permits(1);
     }
 
-    /// Every record.
+    /// Returns every record.
     pub(crate) async fn records(&self) -> Vec<Record> {
         self.store.list(&Filter { limit: 1000, ..Filter::default() }).await.expect("the store lists")
     }
 }
 
-/// A question about one of our own pages.
+/// Returns a request for one of Semel's own pages.
 pub(crate) fn get(target: &str) -> Send {
     pay("").method("GET").target(target).without("idempotency-key")
 }

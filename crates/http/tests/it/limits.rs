@@ -1,4 +1,4 @@
-//! Quotas: what is used up is refused, and nobody else notices.
+//! Quotas: requests over a quota are refused, and other callers do not notice.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use semel_testkit::sample;
 
 use crate::lab::{Lab, Reply, Send, pay, problem};
 
-/// So many, and then none for the rest of the test.
+/// Returns a rate of this many, and then none for the rest of the test.
 fn only(count: u32) -> Option<Rate> {
     Rate::new(count, Duration::from_secs(24 * 3600))
 }
@@ -70,14 +70,14 @@ async fn a_retry_goes_on_where_only_the_store_knows_its_key() {
     assert_eq!(lab.send(numbered(1).set("x-user", "bob").doing("not-executed")).await.status, 503);
     let other = lab.second_limited(of_caller(new_keys(1))).await;
     let bob = |number| numbered(number).set("x-user", "bob");
-    // It may have heard of the use there already, or not.
+    // It may know of the use there already, or not.
     for (one, two) in [(numbered(7), numbered(8)), (bob(7), bob(8))] {
         let reply = one.to(other).await;
         assert!(reply.status == 201 || is_over_quota(&reply));
         assert!(is_over_quota(&two.to(other).await));
     }
     assert!(numbered(0).to(other).await.replayed(), "it is known to the store alone");
-    // What provably did not run is run by a retry, whatever was used since.
+    // A command that provably did not run is run by a retry, whatever was used since.
     assert_eq!(bob(1).to(other).await.status, 201);
 }
 
@@ -96,7 +96,7 @@ async fn a_tenants_callers_share_what_it_may_use_and_other_tenants_do_not_notice
 }
 
 #[tokio::test]
-async fn what_a_tenant_is_refused_is_not_taken_from_the_caller() {
+async fn a_refusal_of_the_tenant_takes_nothing_from_the_caller() {
     let limits = Limits { tenant: new_keys(1), caller: new_keys(2), exceptions: Vec::new() };
     let exception = Exception { tenant: "acme".into(), caller: None, allowance: new_keys(1) };
     let lab = Lab::limited(Limits { exceptions: vec![exception], ..limits }).await;
@@ -124,7 +124,7 @@ async fn of_many_new_keys_at_once_as_many_run_as_may() {
 }
 
 #[tokio::test]
-async fn who_looks_too_often_is_not_told_what_there_is() {
+async fn a_caller_over_its_lookup_quota_learns_nothing() {
     let lab = Lab::limited(of_caller(lookups(4))).await;
     let first = lab.send(numbered(0)).await;
     assert_eq!(first.status, 201);
@@ -145,7 +145,7 @@ async fn who_looks_too_often_is_not_told_what_there_is() {
 }
 
 #[tokio::test]
-async fn only_so_many_keys_are_kept_at_a_time() {
+async fn active_keys_are_capped() {
     let cap = Allowance { active_keys: Some(2), ..Allowance::default() };
     let lab = Lab::limited(of_tenant(cap)).await;
     assert_eq!(lab.send(numbered(0)).await.status, 201);
@@ -163,14 +163,14 @@ async fn only_so_many_keys_are_kept_at_a_time() {
 }
 
 #[tokio::test]
-async fn what_was_reaped_makes_room_on_the_node_that_was_full() {
+async fn reaped_records_make_room_on_a_full_node() {
     let cap = Allowance { active_keys: Some(1), ..Allowance::default() };
     let lab = Lab::limited(of_tenant(cap)).await;
     assert_eq!(lab.send(numbered(0)).await.status, 201);
     assert!(is_over_quota(&lab.send(numbered(1)).await));
     lab.sqlite.shift_clock(Policy::default().ttl);
     assert_eq!(lab.sqlite.reap(100).await.expect("it is reaped"), 1);
-    // It counts again within seconds.
+    // The node counts again within seconds.
     for _ in 0..600 {
         if lab.send(numbered(1)).await.status == 201 {
             return;
@@ -181,7 +181,7 @@ async fn what_was_reaped_makes_room_on_the_node_that_was_full() {
 }
 
 #[tokio::test]
-async fn only_so_much_is_stored_at_a_time() {
+async fn stored_bytes_are_capped() {
     let cap = Allowance { stored_bytes: Some(1000), ..Allowance::default() };
     let lab = Lab::limited(of_caller(cap)).await;
     let large = "x".repeat(2000);
@@ -253,7 +253,7 @@ async fn nodes_that_share_a_store_share_a_rate() {
     let second = lab.second_limited(limits).await;
     let mut number = 0;
     let mut refused_in_a_row = 0;
-    // In small steps, so that each hears of the other in between.
+    // In small steps, so that the nodes exchange their counts in between.
     while refused_in_a_row < 10 {
         for address in [lab.address, second] {
             number += 1;
@@ -266,6 +266,6 @@ async fn nodes_that_share_a_store_share_a_rate() {
         tokio::time::sleep(Duration::from_millis(100)).await;
         assert!(number < 200, "nothing is limited");
     }
-    // Each alone would let 40 in.
+    // Each node alone would admit 40.
     assert!((40..70).contains(&lab.count()), "{} of 40", lab.count());
 }

@@ -1,4 +1,5 @@
-//! The layer from outside: real sockets, a real SQLite file, and a handler that does as a test tells it.
+//! Tests of the layer from outside: real sockets, a real SQLite file, and a handler that follows a test's
+//! instructions.
 
 mod authorize;
 mod codings;

@@ -1,4 +1,4 @@
-//! What a handler's behaviour makes of a command.
+//! Outcomes of commands by the handler's behaviour.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ async fn a_server_error_follows_the_policy() {
         (OnServerError::Replay, "failed_final", 500),
         (OnServerError::Retry, "failed_retryable", 201),
     ] {
-        // RFC 9110, section 15: what is beyond 599 is treated as a server error.
+        // RFC 9110, section 15: a status beyond 599 is treated as a server error.
         for status in [500, 600, 999] {
             let lab = Lab::policy(|policy| policy.on_server_error = choice).await;
             let first = lab.send(pay("{}").doing(&format!("status-{status}"))).await;
@@ -185,7 +185,7 @@ async fn an_executor_that_was_overruled_gets_the_records_truth() {
     let lab = Lab::new().await;
     let request = tokio::spawn(pay("{}").doing("hold").to(lab.address));
     lab.begun().await;
-    // Its lease ends unseen, and evidence settles the command before the handler comes back.
+    // Its lease expires unnoticed, and evidence settles the command before the handler returns.
     lab.sqlite.shift_clock(Duration::from_secs(31));
     assert_eq!(lab.sqlite.sweep(10).await.expect("it sweeps"), 1);
     let record = &lab.sqlite.list(&Default::default()).await.expect("it lists")[0];
@@ -258,7 +258,7 @@ async fn a_shutdown_hands_what_is_left_to_unknown() {
     assert_eq!(lab.state().await, "unknown");
     let (second, _) = lab.second(Policy::default()).await;
     assert_eq!(pay("{}").to(second).await.problem(), problem(409, "IDEMPOTENCY_OUTCOME_UNKNOWN"));
-    // Should the handler still come back before the process ends, its word counts.
+    // If the handler still returns before the process ends, its outcome counts.
     lab.open_gate();
     assert_eq!(running.await.expect("it is answered").status, 201);
     assert!(pay("{}").to(second).await.replayed());

@@ -1,4 +1,4 @@
-//! One form of a path, in the layer alone: what it matches, keeps and shows to the handler.
+//! Normal form of a path in the layer: its matching, storing and forwarding to the handler.
 
 use semel_core::Filter;
 use semel_core::Records;

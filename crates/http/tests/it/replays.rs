@@ -1,4 +1,4 @@
-//! Replays are the stored response, to the byte.
+//! Replays equal the stored response, to the byte.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -73,7 +73,7 @@ async fn a_replay_is_the_same_from_memory_and_from_the_store() {
     assert_eq!(from_store.headers, from_memory.headers);
 }
 
-/// What a server has read several answers into, as hyper does.
+/// Buffer into which a server has read several answers, like hyper's.
 struct ReadBuffer(Arc<[u8]>);
 
 impl AsRef<[u8]> for ReadBuffer {

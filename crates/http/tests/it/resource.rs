@@ -1,4 +1,4 @@
-//! What is served below `/.well-known/semel/`.
+//! Pages below `/.well-known/semel/`.
 
 use crate::lab::{Lab, Send, pay, problem};
 

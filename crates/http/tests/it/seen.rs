@@ -1,4 +1,4 @@
-//! What a response says, to the service around the layer, of how its command was answered.
+//! Facts in a response about the way in which its command was answered, for the service around the layer.
 
 use axum::body::Body;
 use semel_http::{AnswerDecision, AnswerFacts};
@@ -7,7 +7,7 @@ use tower::ServiceExt;
 use crate::lab::{Lab, Send, app, pay};
 
 impl Lab {
-    /// How a request was answered, by a layer that was called without a socket.
+    /// Returns the decision on a request, from a layer that is called without a socket.
     async fn seen(&self, request: Send) -> Option<AnswerDecision> {
         let service = app(self.effects.clone()).layer(self.layer.clone());
         let response = service.oneshot(request.into_request().map(Body::new)).await.expect("it is answered");

@@ -1,4 +1,4 @@
-//! What is stored of a response, and what retries get where that is not all of it.
+//! Stored parts of a response, and the answers to retries if only a part is stored.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,26 +21,26 @@ use crate::lab::{Reply, Send, identify, pay, problem, serve};
 
 const CANARY: &str = "canary-of-the-body";
 
-/// How payments are shown, at this moment.
+/// Current answer to a request for a payment.
 #[derive(Clone, Copy, PartialEq)]
 enum Show {
-    /// As they were made.
+    /// The payment as it was made.
     New,
-    /// Changed since.
+    /// A changed payment.
     Changed,
-    /// With this status.
+    /// An answer with this status.
     Status(u16),
-    /// With more bytes than are kept.
+    /// More bytes than are stored.
     Large,
-    /// Never.
+    /// No answer.
     Hangs,
-    /// By a handler that panics.
+    /// A panic of the handler.
     Panics,
-    /// As a stream of events.
+    /// A stream of events.
     Events,
 }
 
-/// A service with payments that have an address each.
+/// Service with payments that have an address each.
 struct Bank {
     paid: AtomicUsize,
     shown: AtomicUsize,
@@ -67,7 +67,7 @@ impl Bank {
     }
 }
 
-/// Makes a payment, at the address that `x-location` says, or else at its own.
+/// Makes a payment, at the address in `x-location`, or else at its own.
 async fn make(State(bank): State<Arc<Bank>>, headers: HeaderMap) -> Response {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let what = header("x-do").unwrap_or("");
@@ -95,7 +95,7 @@ async fn make(State(bank): State<Arc<Bank>>, headers: HeaderMap) -> Response {
     response.body(Body::from(body)).expect("it is valid")
 }
 
-/// Shows a payment, as the bank has it now.
+/// Shows a payment in its current version.
 async fn find(State(bank): State<Arc<Bank>>, request: Request) -> Response {
     bank.shown.fetch_add(1, Ordering::SeqCst);
     let refetch = request.extensions().get().cloned();
@@ -125,7 +125,7 @@ async fn find(State(bank): State<Arc<Bank>>, request: Request) -> Response {
     response.body(Body::from(body)).expect("it is valid")
 }
 
-/// A bank behind a layer that stores as little as a test says.
+/// Bank behind a layer that stores only the parts that a test configures.
 struct Lab {
     bank: Arc<Bank>,
     store: Arc<MemoryStore>,
@@ -169,7 +169,7 @@ impl Lab {
         request.to(self.address).await
     }
 
-    /// A second service on the same store, whose commands want something else.
+    /// Starts a second service on the same store with another policy.
     async fn beside(&self, policy: Policy) -> SocketAddr {
         let builder = IdempotencyLayer::builder(self.store.clone()).identify(identify).defaults(policy);
         let layer = builder.results_from(self.app.clone()).build().expect("the layer is valid");
@@ -182,7 +182,7 @@ impl Lab {
         record.clone()
     }
 
-    /// Whether anything of what must not be stored is in the one record.
+    /// Returns true if the only record contains a text that must not be stored.
     async fn stores_canaries(&self) -> bool {
         let result = self.record().await.result.expect("it is settled");
         result.response.bytes.windows(6).any(|window| window == b"canary")
@@ -222,7 +222,7 @@ async fn credentials_of_a_response_are_not_stored() {
 }
 
 #[tokio::test]
-async fn of_a_head_retries_get_everything_that_makes_sense_without_the_body() {
+async fn retries_get_a_stored_head_and_a_problem_in_place_of_the_body() {
     let lab = Lab::new(StoreResponse::Headers).await;
     let first = lab.send(pay("{}")).await;
     assert_eq!((first.status.as_u16(), first.body.is_empty()), (201, false));
@@ -293,7 +293,7 @@ async fn a_retry_gets_what_is_at_the_address_by_now() {
 }
 
 #[tokio::test]
-async fn the_one_who_asks_is_the_one_who_retries() {
+async fn a_fetch_has_the_credentials_of_the_retry() {
     let lab = Lab::new(StoreResponse::Reference).await;
     lab.send(pay("{}").with("authorization", "Bearer first")).await;
     let again = lab.send(pay("{}").with("authorization", "Bearer second").with("cookie", "a=b")).await;
@@ -465,7 +465,7 @@ async fn the_result_of_an_asynchronous_command_is_fetched_too() {
 }
 
 #[tokio::test]
-async fn what_was_stored_without_its_body_is_looked_for_as_the_operation_wants_now() {
+async fn the_current_policy_decides_on_fetching_a_missing_body() {
     let lab = Lab::new(StoreResponse::Headers).await;
     lab.send(pay("{}")).await;
     let now = lab.beside(Policy { store_response: StoreResponse::Reference, ..Policy::default() }).await;

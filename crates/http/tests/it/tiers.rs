@@ -1,4 +1,4 @@
-//! Operations that need a store of a tier: refused where the store promises less, at the start and while it runs.
+//! Operations that require a store of a tier: refused on a weaker store, at the start and at run time.
 
 use std::sync::Arc;
 
@@ -53,11 +53,11 @@ async fn nothing_runs_while_the_store_has_dropped_below_the_need() {
     assert!(detail.contains("needs a store of tier 1, and the store promises tier 2"), "{detail}");
     assert_eq!((lab.count(), claims.available_permits()), (1, 0), "nothing is claimed");
 
-    // What is settled is answered: from memory, and by a process that has nothing in memory.
+    // Settled commands are answered: from memory, and by a process with an empty cache.
     assert!(lab.send(pay("{}")).await.replayed());
     let mismatch = problem(422, "IDEMPOTENCY_KEY_REUSED_WITH_DIFFERENT_REQUEST");
     assert_eq!(lab.send(pay("{\"amount\":2}")).await.problem(), mismatch);
-    // Another operation needs nothing, and runs.
+    // Another operation requires nothing, and runs.
     assert_eq!(lab.send(other().target("/refunds")).await.status, 201);
 
     lab.store.promise(Tier::One);

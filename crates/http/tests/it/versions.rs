@@ -1,11 +1,12 @@
-//! A second version of the fingerprint, which only these tests have: what a change of version does to live records.
+//! Second version of the fingerprint, which only these tests have: effects of a change of version on live
+//! records.
 
 use semel_core::fingerprint::FingerprintVersion;
 use semel_core::{Fingerprint, FingerprintInput};
 
 use crate::lab::{Lab, pay, problem};
 
-/// The fingerprint that a later program would compute, without the former one.
+/// Returns the fingerprint of a later program, without the former one.
 fn later_alone(input: &FingerprintInput<'_>) -> Fingerprint {
     let digest = input.fingerprint().digest().map(|byte| !byte);
     Fingerprint::from_parts(FingerprintVersion::from_number(2).expect("it is a version"), digest)

@@ -1,4 +1,4 @@
-//! What a worker does when things go wrong.
+//! Failures around a worker.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ fn another(number: usize) -> String {
 }
 
 #[tokio::test]
-async fn what_provably_did_not_run_is_tried_again_until_its_time_is_over() {
+async fn an_unexecuted_command_is_retried_until_its_deadline() {
     let lab = Later::memory().await;
     lab.work();
     let accepted = lab.send(pay("{}").doing("not-executed")).await;
@@ -44,14 +44,14 @@ async fn what_provably_did_not_run_is_tried_again_until_its_time_is_over() {
     lab.advance(later().start_within);
     assert_eq!(lab.poll(&accepted).await["state"], "failed_retryable");
     assert_eq!(lab.count(), 0);
-    // One fresh request runs it; what a handler is told to do is no part of what is asked for.
+    // One fresh request runs it; the instruction to the handler is not part of the fingerprint.
     let again = lab.send(pay("{}")).await;
     lab.becomes(&again, "succeeded").await;
     assert_eq!((lab.send(pay("{}")).await.status.as_u16(), lab.count()), (201, 1));
 }
 
 #[tokio::test]
-async fn what_nobody_can_know_is_not_tried_again() {
+async fn a_command_of_unknown_outcome_is_not_retried() {
     let lab = Later::with(Later::in_memory(), |builder| {
         builder.defaults(Policy { timeout: Duration::from_millis(200), ..later() })
     })
@@ -79,7 +79,7 @@ async fn commands_that_cannot_be_carried_out_do_not_stop_others() {
         builder.defaults(later()).operation(payments("payments.create").alias("payments"))
     })
     .await;
-    // Another process, whose rules are not these.
+    // Another process, with other rules.
     let other = IdempotencyLayer::builder(lab.store.clone()).identify(identify).defaults(later());
     let other = other.operation(payments("payments.make")).build().expect("it is valid");
     let other = crate::lab::serve(lab.app.clone().layer(other)).await;
@@ -117,7 +117,7 @@ async fn commands_that_cannot_be_carried_out_do_not_stop_others() {
     assert_eq!(lab.count(), 1);
 }
 
-/// A command for later of this tenant, under a key of its own, whose request is `bytes`.
+/// Claims a command of this tenant for a worker, under this key, whose request is `bytes`.
 async fn claim_for_later(lab: &Later, tenant: &str, key: &str, bytes: StoredRequest) {
     let scope = Scope {
         principal: Principal::new(tenant, "alice").expect("they are names"),
@@ -163,7 +163,7 @@ async fn a_tenants_single_command_does_not_wait_for_anothers_backlog() {
         }
         let single = lab.send(pay("{}").doing("hold").with("x-tenant", "zeta")).await;
         assert_eq!(single.status, 202);
-        // Two places are taken; of the next two that begin one is the single command.
+        // Two places are taken; one of the next two that begin is the single command.
         for _ in 0..2 {
             lab.open_gate();
             lab.begun().await;
