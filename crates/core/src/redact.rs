@@ -1,4 +1,4 @@
-//! Hides passwords of URLs in whatever text is shown.
+//! Hides passwords of URLs in shown text.
 
 const HIDDEN: &str = "***";
 
@@ -12,14 +12,15 @@ pub fn redact(text: &str) -> String {
 
 fn redact_userinfo(text: &str) -> String {
     let hidden = || {
-        // A slip in the scheme or the slashes is no reason to show what follows, nor is a password with slashes in it.
+        // A typing mistake in the scheme or the slashes must not reveal a password, nor must slashes in the
+        // password.
         let is_known = |scheme: &str| scheme.contains("postgre") || scheme.contains("mysql");
         let known = text.split_once(':').filter(|(scheme, _)| is_known(scheme));
         let (_, rest) = known.or_else(|| text.split_once("://"))?;
         let rest = rest.trim_start_matches('/');
         let (userinfo, host) = rest.rsplit_once('@')?;
         let (user, password) = userinfo.split_once(':')?;
-        // An `@` may belong to a parameter with a password: then what follows it does, too.
+        // An `@` may belong to a parameter with a password: then the text after it does, too.
         let end = host.find(['&', '"', '\'']).unwrap_or(host.len());
         let host =
             if has_parameter(password) { format!("{HIDDEN}{}", &host[end..]) } else { host.to_owned() };
@@ -34,12 +35,12 @@ fn has_parameter(text: &str) -> bool {
     text.to_ascii_lowercase().split("password").skip(1).any(|rest| rest.trim_start().starts_with('='))
 }
 
-/// Hides what follows each `password`, up to where a parameter or a quoted value ends.
+/// Hides the text after each `password`, up to the end of a parameter or a quoted value.
 fn redact_parameter(text: &str) -> String {
     const NAME: &str = "password";
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
-    // In any case: the driver may not know the name, and a person does.
+    // Case-insensitive: the driver may not know the name, but a reader does.
     while let Some(at) = rest.to_ascii_lowercase().find(NAME) {
         let (before, after) = rest.split_at(at + NAME.len());
         shown.push_str(before);

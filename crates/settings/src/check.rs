@@ -33,7 +33,7 @@ fn webhooks_are_apart(findings: &mut Findings, config: &Config) {
             let message = format!("there is no `[[operation]]` of the name `{unknown}`");
             findings.error(findings.origin(&path), &path, message);
         }
-        // Two sources have two secrets, and whoever has one must not speak about the other's commands.
+        // Two webhooks have two secrets, and the holder of one must not report on the other's commands.
         let shares = |other: &&WebhookConfig| {
             other.name != webhook.name
                 && other.operations.iter().any(|operation| webhook.operations.contains(operation))
@@ -81,7 +81,8 @@ fn anonymous_callers_are_local(findings: &mut Findings, config: &Config, source:
     }
 }
 
-/// Checks that no operation asks whether callers may whom nobody knows.
+/// Checks that no anonymous operation has an authorization service, which cannot be asked about unknown
+/// callers.
 fn anonymous_callers_need_no_authorization(findings: &mut Findings, operations: &[OperationConfig]) {
     for operation in operations.iter().filter(|operation| operation.anonymous) {
         let path = format!("{}.anonymous", operation::path(&operation.name));

@@ -36,23 +36,23 @@ pub struct Config {
     pub listen: SocketAddr,
     /// The address for operators and monitoring.
     pub admin_listen: SocketAddr,
-    /// The names by which browsers may ask for the admin listener, beside its own, where there are no tokens.
+    /// Names by which browsers may address the admin listener, beside its own, if there are no tokens.
     pub admin_hosts: Vec<String>,
-    /// The names of the service; none: the upstream is told its own.
+    /// Names of the service; without any, the upstream gets its own host.
     pub hosts: Vec<ServiceHost>,
-    /// Treatment of fields about a request's origin, from a trusted proxy.
+    /// Treatment of forwarding fields from a trusted proxy.
     pub forwarded: ForwardedMode,
-    /// Proxies whose word about a request's origin counts, beside those of the identity.
+    /// Proxies whose forwarding fields are trusted, beside those of the identity.
     pub forwarded_from: Vec<ProxyRange>,
     /// Pages of other origins that may read the gateway's own answers.
     pub cors: CorsSettings,
     /// The tokens of the admin listener, in the order of the file. Without any, it is for this machine only.
     pub admin_tokens: Vec<AdminToken>,
-    /// The service that commands are passed on to: a scheme and an authority.
+    /// Service that commands are forwarded to: a scheme and an authority.
     pub upstream: Uri,
     /// The protocol of the upstream.
     pub upstream_protocol: UpstreamProtocol,
-    /// The use of a connection to it after its first request.
+    /// Reuse of a connection to the upstream after its first request.
     pub upstream_reuse: UpstreamReuse,
     /// The place of records.
     pub store: StoreLocation,
@@ -66,9 +66,9 @@ pub struct Config {
     pub server: Server,
     /// The source of tenant and caller.
     pub identity: Identity,
-    /// The policy of operations, where they say nothing else.
+    /// Default policy of operations.
     pub defaults: Policy,
-    /// The service that authorizes callers, where operations say nothing else.
+    /// Default service that authorizes callers.
     pub authorization: Authorization,
     /// The rules for single operations, in the order of the file.
     pub operations: Vec<OperationConfig>,
@@ -80,7 +80,7 @@ pub struct Config {
     pub limits: Limits,
     /// The search for evidence about commands whose outcome is unknown.
     pub reconcile: ReconcilerOptions,
-    /// The work in the background.
+    /// Background maintenance.
     pub maintenance: Maintenance,
     /// The comparison of ledgers on a schedule, if there is one.
     pub ledger: Option<LedgerWatch>,
@@ -105,7 +105,7 @@ pub enum LogFormat {
 }
 
 impl Config {
-    /// Returns the proxies whose word about a request's origin counts.
+    /// Returns the proxies whose forwarding fields are trusted.
     pub fn trusted_proxies(&self) -> Vec<ProxyRange> {
         let mut trusted = self.forwarded_from.clone();
         if let Identity::TrustedHeaders { proxies, .. } = &self.identity {
@@ -158,10 +158,10 @@ impl Default for Config {
     }
 }
 
-/// The time that a gateway reads an answer after its timeout, by default.
+/// Default time for which a gateway reads an answer after its timeout.
 const LATE_ANSWER: Duration = Duration::from_secs(30);
 
-/// The top level.
+/// Settings of the top level.
 pub(crate) const GENERAL: &[Setting<Config>] = &[
     setting!("listen", SocketAddr, listen, "Where clients connect"),
     setting!("admin_listen", SocketAddr, admin_listen, "Where operators and monitoring connect"),

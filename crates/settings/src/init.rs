@@ -11,12 +11,12 @@ const HEADER: &str = "\
 # those of [defaults] have variables and flags.
 ";
 
-/// Settings that go with another choice than that of the example.
+/// Settings that belong to another choice than the example's.
 const APART: [&str; 1] = ["signature_header"];
 
 /// Returns a file with every setting at its default, commented out and explained, and one example operation.
 ///
-/// A `#` with no blank after it stands before what can be uncommented.
+/// A `#` without a blank after it stands before lines that can be uncommented.
 pub fn init() -> String {
     let mut text = HEADER.to_owned();
     let mut table = "";

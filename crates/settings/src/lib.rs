@@ -1,10 +1,9 @@
-//! The settings of the gateway: the sources they are read from, the tables that hold them, and everything that is said about
-//! them.
+//! Settings of the gateway: their sources, their tables, and the messages about them.
 //!
-//! Sources lie over each other, later wins: built-in defaults, a file, variables, flags. [`load`] reads them
-//! all and either reports everything that is wrong, each with its place, or returns a [`Config`] with warnings and
-//! the origin of every value. A flag or variable of a `[defaults]` setting changes the defaults; what an operation sets
-//! itself stays.
+//! Later sources override earlier ones: built-in defaults, a file, variables, flags. [`load`] reads them all
+//! and either reports every error with its place, or returns a [`Config`] with warnings and the origin of
+//! every value. A flag or variable of a `[defaults]` setting changes the defaults; an operation's own
+//! settings stay.
 //!
 //! From the lowest: `engine` reads one table by the list of its settings, `parts` are values that tables share, `tables` has
 //! one module for each table, `configuration` holds them all, `catalogue` lists them; `check` and `warn` are rules across

@@ -1,4 +1,4 @@
-//! Lays the sources over each other: defaults, file, variables, flags; then operations, which build on them.
+//! Combines the sources: defaults, file, variables, flags; then operations, which build on them.
 
 use crate::catalogue::{KNOWN, TABLES};
 use crate::check;
@@ -34,9 +34,9 @@ use crate::warn;
 pub struct Loaded {
     /// The settings.
     pub config: Config,
-    /// Choices that weaken the promise, and variables that mean nothing.
+    /// Choices that weaken a guarantee, and variables without effect.
     pub warnings: Vec<Diagnostic>,
-    /// Every effective setting with its value and where it came from.
+    /// Every effective setting with its value and its origin.
     pub rows: Vec<Row>,
     /// The file that was read, if there was one.
     pub file: Option<String>,
@@ -45,7 +45,7 @@ pub struct Loaded {
 /// Reads a configuration.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// Returns every error.
 pub fn load(sources: &Sources) -> Result<Loaded, Errors> {
     let mut loader = Loader::new();
     let file = sources.file.as_ref().map_or_else(|| Ok(Table::new()), parse_file);
@@ -56,7 +56,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, Errors> {
     }
     sources.variables.iter().for_each(|(name, value)| loader.variable(name, value));
     sources.flags.iter().for_each(|(name, value)| loader.flag(name, value));
-    // Of a file that is not TOML nothing is known: what it would have set cannot be compared.
+    // The settings of a file that is not TOML are unknown, and cannot be compared.
     if is_readable {
         loader.operations();
         loader.check();
@@ -65,7 +65,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, Errors> {
     loader.finish().map(|loaded| Loaded { file, ..loaded })
 }
 
-/// Lays the sources over each other, one after the other.
+/// Combines the sources, one after the other.
 struct Loader {
     config: Config,
     admin: AdminTable,
@@ -75,7 +75,7 @@ struct Loader {
     tls: TlsTable,
     admin_tls: TlsTable,
     upstream_tls: UpstreamTlsTable,
-    /// The tables as written: they are read when the defaults are known.
+    /// Unread tables: they are read once the defaults are known.
     operations: Vec<Value>,
     webhooks: Vec<Value>,
     findings: Findings,
@@ -184,7 +184,7 @@ impl Loader {
                 )
             }
             Advice::Near(near) => format!("no such variable; did you mean {near}?"),
-            // Known, but not in this case: variables are upper case.
+            // Known, but in the wrong case: variables are upper case.
             Advice::BelongsTo(_) => format!("no such variable; did you mean {}?", variable(&setting)),
             Advice::None => "no such variable".to_owned(),
         };
@@ -217,7 +217,7 @@ impl Loader {
         self.findings.add_errors(vec![Diagnostic::error(Origin::Flag(flag), None, message)]);
     }
 
-    /// Sets a setting from outside the file; returns false if there is none of this name.
+    /// Sets a setting from outside the file; returns false if no setting has this name.
     fn overlay(&mut self, name: &str, value: &Value) -> bool {
         if let Some(setting) = find(GENERAL, name) {
             self.findings.read(setting, &mut self.config, name, value);

@@ -58,7 +58,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Adds what an operation sets itself: the rest follows the defaults.
+    /// Adds an operation's own settings; the rest follows the defaults.
     pub(crate) fn add_operation(&mut self, operation: &OperationConfig) {
         let OperationConfig {
             name,

@@ -1,4 +1,4 @@
-//! The sources of a configuration: a file, variables and flags, as they are found.
+//! Sources of a configuration: a file, variables and flags.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -11,13 +11,13 @@ use crate::engine::diagnostic::{Diagnostic, Errors};
 use crate::engine::setting::VARIABLE_PREFIX;
 use crate::engine::source::{Location, Origin, Source};
 
-/// The file that is read where none is named.
+/// File that is read if none is named.
 pub const DEFAULT_FILE: &str = "semel.toml";
 
-/// Names the file, as `--config` does.
+/// Variable that names the file, like `--config`.
 pub(crate) const FILE_VARIABLE: &str = "SEMEL_CONFIG";
 
-/// The largest file that is read.
+/// Largest file in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// The sources of a configuration. Later wins: file, variables, flags.
@@ -28,7 +28,7 @@ pub struct Sources {
     pub(crate) flags: Vec<(String, String)>,
 }
 
-/// Values may hold a password: they are not shown.
+/// Shows no values, which may hold a password.
 impl fmt::Debug for Sources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sources").field("file", &self.file).finish_non_exhaustive()
@@ -36,7 +36,7 @@ impl fmt::Debug for Sources {
 }
 
 impl Sources {
-    /// Nothing: the built-in defaults.
+    /// Makes the sources of the built-in defaults.
     pub fn new() -> Sources {
         Sources::default()
     }
@@ -47,7 +47,7 @@ impl Sources {
         self
     }
 
-    /// Adds a variable. Those that do not begin with `SEMEL_` mean nothing.
+    /// Adds a variable. Variables without the prefix `SEMEL_` have no effect.
     pub fn variable(mut self, name: impl Into<String>, value: impl Into<String>) -> Sources {
         self.variables.push((name.into(), value.into()));
         self
@@ -63,7 +63,7 @@ impl Sources {
     /// `SEMEL_CONFIG` names, else [`DEFAULT_FILE`] in `directory` if there is one.
     ///
     /// # Errors
-    /// If the file cannot be read, or a variable of ours is not UTF-8.
+    /// Fails if the file cannot be read, or one of Semel's variables is not UTF-8.
     pub fn gather(
         config: Option<&Path>,
         directory: &Path,
@@ -81,7 +81,7 @@ impl Sources {
                 }
             }
         }
-        // A process's environment has no order, and messages should have one.
+        // A process's environment has no order, but messages need one.
         sources.variables.sort();
         match sources.find_file(config, directory) {
             Ok(file) => sources.file = file.map(Arc::new),
@@ -108,7 +108,7 @@ impl Sources {
     }
 }
 
-/// A file that cannot be used, and in which way.
+/// File that cannot be used, with the fault.
 struct Unreadable {
     kind: io::ErrorKind,
     diagnostic: Diagnostic,

@@ -1,4 +1,4 @@
-//! Warnings: choices that can be followed and weaken the promise, each with the reason.
+//! Warnings of valid choices that weaken a guarantee, each with the reason.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ pub(crate) fn config(findings: &mut Findings, config: &Config) {
     if let Some(encryption) = &config.encryption {
         encryption::warn(findings, encryption);
     }
-    // What is in memory, or encrypted, is in nobody's file.
+    // Records in memory, and encrypted ones, are in the clear in no file.
     let in_the_clear = config.store != StoreLocation::Memory && config.encryption.is_none();
     policy(findings, "defaults", &config.defaults, in_the_clear);
     long_memory(findings, "defaults", &config.authorization);
@@ -113,7 +113,7 @@ fn trailing_slash(findings: &mut Findings, prefix: &str, operation: &OperationCo
     }
 }
 
-/// Warns of what is concluded from a provider's answers.
+/// Warns of weak conclusions from a provider's answers.
 fn look_up(findings: &mut Findings, prefix: &str, asked: &LookUpConfig) {
     let reading = &asked.reading;
     if reading.not_found == NotFound::NotExecuted && !reading.deduplicates {
@@ -127,7 +127,7 @@ fn look_up(findings: &mut Findings, prefix: &str, asked: &LookUpConfig) {
     }
 }
 
-/// Warns of what was set under `prefix`: what an operation has from the defaults was warned of there.
+/// Warns of settings under `prefix`: those that an operation has from the defaults were warned of there.
 fn policy(findings: &mut Findings, prefix: &str, policy: &Policy, in_the_clear: bool) {
     let weak = [
         (

@@ -13,7 +13,7 @@ use crate::engine::source::{Location, Origin};
 pub enum Severity {
     /// The configuration cannot be used.
     Error,
-    /// The configuration can be used, and keeps less of the promise.
+    /// The configuration can be used, but weakens a guarantee.
     Warning,
 }
 
@@ -26,9 +26,9 @@ pub struct Diagnostic {
     pub severity: Severity,
     /// The origin of the value.
     pub origin: Origin,
-    /// The setting, as `config show` names it, where one is concerned.
+    /// Setting that is concerned, if any, as `config show` names it.
     pub setting: Option<String>,
-    /// The fault, and what would be right.
+    /// Fault, and its correction.
     pub message: String,
 }
 
@@ -63,7 +63,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// Longer lines are no help beside a message, and a file may be one line.
+/// Longest excerpt of a line in bytes: a longer one is no help, and a file may be one line.
 const MAX_EXCERPT_BYTES: usize = 200;
 
 fn write_excerpt(f: &mut fmt::Formatter<'_>, place: &Location) -> fmt::Result {
@@ -75,18 +75,18 @@ fn write_excerpt(f: &mut fmt::Formatter<'_>, place: &Location) -> fmt::Result {
     let shown = redact(&whole);
     let number = place.line().to_string();
     write!(f, "\n {number} | {}", printable(&shown))?;
-    // A secret that is hidden outside of what is marked would shift the carets: then there are none.
+    // A secret that is hidden outside of the marked part would shift the carets: then there are none.
     let Some(marked) = shown.strip_prefix(line.before).and_then(|rest| rest.strip_suffix(line.after)) else {
         return Ok(());
     };
     let gutter = " ".repeat(number.len());
-    // A tab stays a tab, so that the caret stands under what it marks.
+    // A tab stays a tab, so that the caret stands under the marked part.
     let indent: String = line.before.chars().map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
     let carets = "^".repeat(marked.trim_end().chars().count().max(1));
     write!(f, "\n {gutter} | {indent}{carets}")
 }
 
-/// Control characters of a file or variable must not reach a terminal.
+/// Returns the text without control characters, which must not reach a terminal.
 fn printable(text: &str) -> String {
     let shown = |c: char| if c.is_control() && c != '\t' { char::REPLACEMENT_CHARACTER } else { c };
     text.chars().map(shown).collect()
@@ -97,13 +97,13 @@ fn printable(text: &str) -> String {
 pub struct Errors(pub(crate) Vec<Diagnostic>);
 
 impl Errors {
-    /// Each error, in the order of the file, then of variables and flags.
+    /// Returns the errors in the order of the file, then of variables and flags.
     pub fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
         self.0.iter()
     }
 }
 
-/// One mistake can spoil every line of a generated file; nobody reads further than this.
+/// Largest number of errors that are shown: one mistake can spoil every line of a generated file.
 const MAX_SHOWN: usize = 50;
 
 impl fmt::Display for Errors {

@@ -1,4 +1,4 @@
-//! Everything found while a configuration is read: faults, weak choices, and the origin of every value.
+//! Findings from reading a configuration: faults, weak choices, and the origin of every value.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,13 +9,13 @@ use crate::engine::setting::Setting;
 use crate::engine::source::Origin;
 use crate::engine::value::{Content, Entry, Value};
 
-/// Everything found while a configuration is read. Settings are known by their path, such as `defaults.ttl`.
+/// Findings from reading a configuration. Settings are known by their path, such as `defaults.ttl`.
 pub(crate) struct Findings {
     known: KnownNames,
     errors: Vec<Diagnostic>,
     warnings: Vec<Diagnostic>,
     origins: HashMap<String, Origin>,
-    /// Settings whose value could not be read: what they hold means nothing.
+    /// Settings whose value could not be read, and must not be compared.
     unreadable: HashSet<String>,
 }
 
@@ -44,17 +44,17 @@ impl Findings {
         self.errors.push(Diagnostic::error(origin, Some(path.to_owned()), message));
     }
 
-    /// Warns of a value at `path` that weakens the promise.
+    /// Warns of a value at `path` that weakens a guarantee.
     pub(crate) fn warn(&mut self, path: &str, message: impl Into<String>) {
         self.warnings.push(Diagnostic::warning(self.origin(path), Some(path.to_owned()), message));
     }
 
-    /// Warns of a variable that means nothing.
+    /// Warns of a variable without effect.
     pub(crate) fn warn_of_variable(&mut self, name: &str, message: String) {
         self.warnings.push(Diagnostic::warning(Origin::Variable(name.to_owned()), None, message));
     }
 
-    /// Reads a value into what holds its setting.
+    /// Reads a value into the holder of its setting.
     pub(crate) fn read<T>(&mut self, setting: &Setting<T>, target: &mut T, path: &str, value: &Value) {
         match (setting.read)(target, value) {
             Ok(()) => {
@@ -77,7 +77,7 @@ impl Findings {
         self.origins.contains_key(path)
     }
 
-    /// Returns true if all these settings could be read, so that it makes sense to compare them.
+    /// Returns true if all these settings could be read, so that they can be compared.
     pub(crate) fn are_readable(&self, paths: &[&str]) -> bool {
         !paths.iter().any(|path| self.unreadable.contains(*path))
     }
@@ -105,7 +105,7 @@ impl Findings {
         self.error(entry.origin.clone(), path, message);
     }
 
-    /// Returns everything that was found; the errors in the order of the file, then variables, then flags.
+    /// Returns the findings; the errors in the order of the file, then variables, then flags.
     pub(crate) fn finish(mut self) -> (Result<(), Errors>, Vec<Diagnostic>) {
         self.errors.sort_by_key(place_in_order);
         self.warnings.sort_by_key(place_in_order);

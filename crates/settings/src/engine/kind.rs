@@ -1,4 +1,4 @@
-//! The ways of writing the value of a setting: read from what was given, shown as TOML.
+//! Syntax of values: read from a source, shown as TOML.
 
 use std::marker::PhantomData;
 
@@ -6,9 +6,9 @@ use crate::engine::nearest::nearest;
 use crate::engine::source::Origin;
 use crate::engine::value::{Content, Value};
 
-/// One way of writing values. Most are written as one text, and only say how to [`parse`](Kind::parse) it.
+/// Syntax of a value. Most values are one text, and only need [`parse`](Kind::parse).
 pub(crate) trait Kind {
-    /// The type of a setting of this kind.
+    /// Type of a setting of this kind.
     type Value;
 
     /// True if the text may be written as an integer without quotes.
@@ -17,10 +17,10 @@ pub(crate) trait Kind {
     /// True if the text may be written as a boolean without quotes.
     const BARE_BOOLEAN: bool = false;
 
-    /// Returns the accepted values, in words that go on after "expected".
+    /// Returns the accepted values, in words that follow "expected".
     fn expected() -> String;
 
-    /// Returns the accepted words, where they are a closed set.
+    /// Returns the accepted words, if they are a closed set.
     fn choices() -> Vec<&'static str> {
         Vec::new()
     }
@@ -43,23 +43,23 @@ pub(crate) trait Kind {
         parsed.map_err(|refusal| Wrong::new(value, &Self::expected(), &refusal))
     }
 
-    /// Returns the value as TOML; nothing if the setting is not set.
+    /// Returns the value as TOML; `None` if the setting is not set.
     fn show(value: &Self::Value) -> Option<String>;
 }
 
-/// The reason why a text is not a value of its kind, beyond what [`Kind::expected`] says.
+/// Reason for which a text is no value of its kind, beyond [`Kind::expected`].
 pub(crate) enum Refusal {
-    /// It is something else.
+    /// The text is something else.
     Unexpected,
-    /// It is nearly right in a way that has a name.
+    /// The text has a known mistake.
     Because(String),
-    /// It was probably meant to be this.
+    /// The text was probably meant to be this.
     DidYouMean(String),
-    /// It is part of the contract, and not built yet.
+    /// The text is reserved for a later version.
     Reserved,
 }
 
-/// The fault of a value, and its place: an element of a list has a place of its own.
+/// Fault of a value, and its place: an element of a list has its own place.
 pub(crate) struct Wrong {
     pub(crate) origin: Origin,
     pub(crate) message: String,
@@ -80,7 +80,7 @@ impl Wrong {
     }
 }
 
-/// A string of TOML.
+/// Returns a TOML string.
 pub(crate) fn quoted(text: &str) -> String {
     let escape = |c: char| match c {
         '"' | '\\' => format!("\\{c}"),
@@ -90,7 +90,7 @@ pub(crate) fn quoted(text: &str) -> String {
     format!("\"{}\"", text.chars().map(escape).collect::<String>())
 }
 
-/// Something of kind `K`, or `"off"`.
+/// Value of kind `K`, or `"off"`.
 pub(crate) struct OrOff<K>(PhantomData<K>);
 
 impl<K: Kind> Kind for OrOff<K> {
@@ -116,7 +116,7 @@ impl<K: Kind> Kind for OrOff<K> {
     }
 }
 
-/// Something of kind `K` that has no default.
+/// Value of kind `K` without a default.
 pub(crate) struct Maybe<K>(PhantomData<K>);
 
 impl<K: Kind> Kind for Maybe<K> {
@@ -143,7 +143,7 @@ impl<K: Kind> Kind for Maybe<K> {
     }
 }
 
-/// One thing of kind `K`, or a list of them.
+/// Value of kind `K`, or a list of them.
 pub(crate) struct OneOrMore<K>(PhantomData<K>);
 
 impl<K: Kind> Kind for OneOrMore<K> {
@@ -173,7 +173,7 @@ impl<K: Kind> Kind for OneOrMore<K> {
     }
 }
 
-/// Any number of things of kind `K`.
+/// List of values of kind `K`.
 pub(crate) struct List<K>(PhantomData<K>);
 
 impl<K: Kind> Kind for List<K> {
@@ -199,13 +199,13 @@ impl<K: Kind> Kind for List<K> {
     }
 }
 
-/// A type with a word for each of its values.
+/// Type with a word for each of its values.
 pub(crate) trait Words: Copy + PartialEq + 'static {
-    /// Each word and what it means.
+    /// Words with their meanings.
     const WORDS: &'static [(&'static str, Self)];
-    /// Words of the contract that are not built yet.
+    /// Words that are reserved for a later version.
     const RESERVED: &'static [&'static str] = &[];
-    /// Words that are understood, and refused later with a reason of their own: no list shows them.
+    /// Words that are understood, and refused later with their own reason: no list shows them.
     const UNLISTED: &'static [(&'static str, Self)] = &[];
 }
 

@@ -8,15 +8,15 @@ use crate::engine::setting::SettingInfo;
 pub(crate) struct KnownNames {
     /// Returns every setting.
     pub(crate) settings: fn() -> Vec<SettingInfo>,
-    /// Names of tables and settings that are promised and not built yet.
+    /// Names of tables and settings that are reserved for a later version.
     pub(crate) reserved: &'static [&'static str],
     /// Tables that are lists, and are written in double brackets.
     pub(crate) lists: &'static [&'static str],
 }
 
-/// Advice about a name that is unknown where it stands.
+/// Advice about a name that is unknown in its place.
 pub(crate) enum Advice {
-    /// The name is promised, and not built yet.
+    /// The name is reserved for a later version.
     Reserved,
     /// The name is a setting of this table.
     BelongsTo(&'static str),
@@ -27,7 +27,7 @@ pub(crate) enum Advice {
 }
 
 impl KnownNames {
-    /// Finds what a name was meant to be; `spell` turns a known name into what the user would have to write.
+    /// Finds the intended name; `spell` turns a known name into the user's spelling.
     pub(crate) fn advice<'a>(
         &self,
         name: &str,

@@ -1,18 +1,18 @@
-//! A setting: its name, its help, and how it is read into and shown from what holds it.
+//! A setting: its name, its help, and the functions that read and show it.
 
 use crate::engine::kind::Wrong;
 use crate::engine::value::Value;
 
-/// A setting that is held by a `T`.
+/// Setting in a holder `T`.
 pub(crate) struct Setting<T> {
     pub(crate) name: &'static str,
     pub(crate) help: &'static str,
-    /// A value as TOML, for a setting that has no default.
+    /// Example value as TOML, for a setting without a default.
     pub(crate) example: Option<&'static str>,
     pub(crate) expected: fn() -> String,
     pub(crate) choices: fn() -> Vec<&'static str>,
     pub(crate) read: fn(&mut T, &Value) -> Result<(), Wrong>,
-    /// The value as TOML; nothing where it is not set.
+    /// Returns the value as TOML; `None` if it is not set.
     pub(crate) show: fn(&T) -> Option<String>,
 }
 
@@ -51,7 +51,7 @@ pub struct SettingInfo {
     pub example: Option<&'static str>,
     /// The accepted values, in words.
     pub expected: String,
-    /// The words that are accepted, where they are a closed set.
+    /// Accepted words, if they are a closed set.
     pub choices: Vec<&'static str>,
 }
 
@@ -68,7 +68,7 @@ impl SettingInfo {
         }
     }
 
-    /// Returns true if there is a flag and a variable: for the top level and `[defaults]`.
+    /// Returns true if the setting has a flag and a variable: at the top level and in `[defaults]`.
     pub fn is_global(&self) -> bool {
         matches!(self.table, "" | "defaults")
     }
@@ -89,5 +89,5 @@ pub(crate) fn variable(name: &str) -> String {
     format!("{VARIABLE_PREFIX}{}", name.to_ascii_uppercase())
 }
 
-/// The prefix of our variables.
+/// Prefix of Semel's variables.
 pub(crate) const VARIABLE_PREFIX: &str = "SEMEL_";

@@ -4,28 +4,28 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A file that was read, and the name it is shown by.
+/// File that was read, with its displayed name.
 pub(crate) struct Source {
     pub(crate) name: String,
     pub(crate) text: String,
 }
 
-/// The text may hold a password: only the name is shown.
+/// Shows only the name: the text may hold a password.
 impl fmt::Debug for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Source").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
-/// A stretch of a file.
+/// Span of a file.
 #[derive(Clone, Debug)]
 pub struct Location {
     source: Arc<Source>,
-    /// In bytes, within the text and on character boundaries.
+    /// Byte range within the text, on character boundaries.
     span: Range<usize>,
 }
 
-/// One line of a file and what of it is meant.
+/// Line of a file, with the marked part.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Line<'a> {
     pub(crate) before: &'a str,
@@ -34,24 +34,24 @@ pub(crate) struct Line<'a> {
 }
 
 impl Location {
-    /// A span that does not lie within the text is moved to the nearest place that does.
+    /// Makes a location. A span outside the text is moved to the nearest place inside.
     pub(crate) fn new(source: &Arc<Source>, span: Range<usize>) -> Location {
         let start = source.text.floor_char_boundary(span.start);
         let end = source.text.floor_char_boundary(span.end).max(start);
         Location { source: source.clone(), span: start..end }
     }
 
-    /// A file of which no text is known.
+    /// Makes a location in a file without a known text.
     pub(crate) fn nowhere_in(name: &str) -> Location {
         Location::new(&Arc::new(Source { name: name.to_owned(), text: String::new() }), 0..0)
     }
 
-    /// The name of the file.
+    /// Returns the name of the file.
     pub fn file(&self) -> &str {
         &self.source.name
     }
 
-    /// The line, counted from 1.
+    /// Returns the line, counted from 1.
     pub fn line(&self) -> usize {
         1 + self.source.text[..self.span.start].matches('\n').count()
     }
@@ -61,12 +61,12 @@ impl Location {
         self.span.start
     }
 
-    /// The column, counted from 1, in characters.
+    /// Returns the column in characters, counted from 1.
     pub fn column(&self) -> usize {
         1 + self.excerpt().before.chars().count()
     }
 
-    /// The line the span starts on; a span of several lines is cut at the end of the first.
+    /// Returns the line on which the span starts; a span of several lines is cut at the end of the first.
     pub(crate) fn excerpt(&self) -> Line<'_> {
         let text = &self.source.text;
         let (start, end) = (self.span.start, self.span.end);
@@ -94,7 +94,7 @@ pub enum Origin {
     Flag(String),
 }
 
-/// As `config show` prints it: `default`, `semel.toml:12`, `SEMEL_TTL`, `--ttl`.
+/// Written like in `config show`: `default`, `semel.toml:12`, `SEMEL_TTL`, `--ttl`.
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

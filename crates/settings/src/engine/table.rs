@@ -14,7 +14,7 @@ pub(crate) fn names<T>(settings: &[Setting<T>]) -> impl Iterator<Item = &'static
     settings.iter().map(|setting| setting.name)
 }
 
-/// Reads the entries of a table into what holds its settings; reports those that are unknown.
+/// Reads the entries of a table into the holder of its settings, and reports unknown ones.
 pub(crate) fn read_table<T>(
     findings: &mut Findings,
     name: &str,
@@ -31,7 +31,7 @@ pub(crate) fn read_table<T>(
     }
 }
 
-/// Returns the tables of a list such as `[[operation]]`, as they were written.
+/// Returns the tables of a list such as `[[operation]]`, unread.
 pub(crate) fn collected(findings: &mut Findings, name: &str, entry: &Entry) -> Vec<Value> {
     match &entry.value.content {
         Content::List(tables) => return tables.clone(),

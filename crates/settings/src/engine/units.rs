@@ -8,13 +8,13 @@ const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// A hundred years: every date and every store can count that far.
+/// Longest duration: a hundred years, which every date and every store can count.
 pub(crate) const MAX_DURATION: Duration = Duration::from_millis(36_500 * DAY);
 
-/// Far beyond what fits in memory, and far from overflow.
+/// Largest size: far beyond any memory, and far from overflow.
 pub(crate) const MAX_SIZE: u64 = 1 << 40;
 
-/// The largest first, as they are written.
+/// Units of time, the largest first, in the order in which they are written.
 const TIME_UNITS: [(&str, u64); 5] =
     [("d", DAY), ("h", HOUR), ("m", MINUTE), ("s", SECOND), ("ms", MILLISECOND)];
 
@@ -40,7 +40,7 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
     }
     while !rest.is_empty() {
         let (number, unit, after) = quantity(rest)?;
-        // The search goes on where it stopped: a unit that comes twice or too late is not found.
+        // The search goes on from its last position: a repeated or late unit is not found.
         let (_, milliseconds) = units.find(|(name, _)| *name == unit)?;
         total = total.checked_add(number.checked_mul(*milliseconds)?)?;
         rest = after;
@@ -56,7 +56,7 @@ pub(crate) fn parse_size(text: &str) -> Option<u64> {
     (rest.is_empty() && size <= MAX_SIZE).then_some(size)
 }
 
-/// A number, its unit, and what comes after them.
+/// Returns a number, its unit, and the rest.
 fn quantity(text: &str) -> Option<(u64, &str, &str)> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let number = text[..digits].parse().ok()?;

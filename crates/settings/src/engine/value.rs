@@ -1,4 +1,4 @@
-//! A value as it was given, whatever gave it, and the file that gives most of them.
+//! Given value from any source, and the parser of the file.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 use crate::engine::diagnostic::Diagnostic;
 use crate::engine::source::{Location, Origin, Source};
 
-/// A value and where it came from.
+/// Value with its origin.
 #[derive(Clone, Debug)]
 pub(crate) struct Value {
     pub(crate) origin: Origin,
@@ -29,7 +29,7 @@ pub(crate) enum Content {
     List(Vec<Value>),
     /// A table.
     Table(Table),
-    /// Something that no setting wants, in words.
+    /// Type that no setting accepts, in words.
     Other(&'static str),
 }
 
@@ -40,18 +40,18 @@ pub(crate) type Table = Vec<Entry>;
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) name: String,
-    /// The place of the name, which is not that of the value.
+    /// Place of the name, which differs from that of the value.
     pub(crate) origin: Origin,
     pub(crate) value: Value,
 }
 
 impl Value {
-    /// The value of a variable or a flag.
+    /// Makes the value of a variable or a flag.
     pub(crate) fn text(origin: Origin, text: &str) -> Value {
         Value { origin, content: Content::Text(text.to_owned()) }
     }
 
-    /// The elements of a list. A variable or a flag writes them with commas between.
+    /// Returns the elements of a list. A variable or a flag separates them with commas.
     pub(crate) fn elements(&self) -> Option<Vec<Value>> {
         match (&self.content, &self.origin) {
             (Content::List(values), _) => Some(values.clone()),
@@ -64,10 +64,10 @@ impl Value {
     }
 }
 
-/// A message does not quote what is longer.
+/// Largest number of characters that a message quotes.
 const MAX_QUOTED_CHARS: usize = 80;
 
-/// Written as a message quotes it, with any password hidden.
+/// Written like in a message, with any password hidden.
 impl fmt::Display for Content {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -87,7 +87,7 @@ impl fmt::Display for Content {
 /// Reads a file.
 ///
 /// # Errors
-/// Everything that is wrong with its syntax.
+/// Returns all syntax errors.
 pub(crate) fn parse_file(source: &Arc<Source>) -> Result<Table, Vec<Diagnostic>> {
     let (document, errors) = DeTable::parse_recoverable(&source.text);
     if errors.is_empty() {

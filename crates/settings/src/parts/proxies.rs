@@ -5,15 +5,16 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::engine::kind::{Kind, Refusal, Words, quoted};
 
-/// Treatment of these fields in a request from a trusted proxy. From any other peer they are always set.
+/// Treatment of forwarding fields in a request from a trusted proxy. For any other peer they are always
+/// replaced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ForwardedMode {
-    /// The gateway's own word replaces that of the proxy.
+    /// The gateway replaces the fields of the proxy.
     Set,
     /// The proxy's address is appended to `X-Forwarded-For`; its protocol and its host stay.
     #[default]
     Append,
-    /// The fields pass as they came.
+    /// The fields pass unchanged.
     Keep,
 }
 
@@ -22,7 +23,7 @@ impl Words for ForwardedMode {
         &[("set", ForwardedMode::Set), ("append", ForwardedMode::Append), ("keep", ForwardedMode::Keep)];
 }
 
-/// An address, or all that share its first bits.
+/// Address, or all addresses that share its first bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProxyRange {
     address: IpAddr,
@@ -54,7 +55,7 @@ impl fmt::Display for ProxyRange {
     }
 }
 
-/// The address with nothing but its first bits.
+/// Returns the address reduced to its first bits.
 fn network(address: IpAddr, prefix: u8) -> IpAddr {
     let beyond = u32::from(bits(address).saturating_sub(prefix));
     match address {

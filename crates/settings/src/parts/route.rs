@@ -12,7 +12,7 @@ use crate::engine::kind::{Kind, Refusal, quoted};
 pub struct Route {
     /// The method: of an operation, one that can carry a command.
     pub method: Method,
-    /// The path in its one form: starts with a slash; `{name}` stands for any one segment.
+    /// Path in its normal form: starts with a slash; `{name}` stands for any one segment.
     pub path: String,
 }
 

@@ -196,7 +196,7 @@ impl Kind for HeaderName {
         text.parse().map_err(|_| Refusal::Unexpected)
     }
 
-    /// Written with a capital in each word.
+    /// Shows the name with a capital in each word.
     fn show(value: &HeaderName) -> Option<String> {
         let capital = |word: &str| match word.split_at_checked(1) {
             Some((first, rest)) => first.to_ascii_uppercase() + rest,
@@ -207,7 +207,7 @@ impl Kind for HeaderName {
     }
 }
 
-/// The number of a tier.
+/// Number of a tier.
 impl Kind for Tier {
     type Value = Tier;
     const BARE_INTEGER: bool = true;
@@ -230,7 +230,7 @@ impl Kind for Tier {
     }
 }
 
-/// An answer that can say that nothing was done: no success does.
+/// Status that can mean "not executed": no success is one.
 impl Kind for StatusCode {
     type Value = StatusCode;
     const BARE_INTEGER: bool = true;

@@ -10,7 +10,7 @@ use crate::parts::text::VariableName;
 /// The source of a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretSource {
-    /// A file that holds nothing else.
+    /// File that holds only the secret.
     File(PathBuf),
     /// An environment variable.
     Variable(VariableName),
@@ -43,7 +43,7 @@ pub(crate) fn is_readable_by_others(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o077 != 0)
 }
 
-/// The three settings of which one says it, as they were written.
+/// The three settings of a source, of which one must be set, unchecked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SecretTable {
     pub(crate) file: Option<PathBuf>,
@@ -61,7 +61,7 @@ impl SecretTable {
         }
     }
 
-    /// Returns true if the secret comes from this variable, which then is no setting.
+    /// Returns true if the secret comes from this variable, which is no setting then.
     pub(crate) fn takes(&self, variable: &str) -> bool {
         self.env.as_ref().is_some_and(|name| name.as_str() == variable)
     }

@@ -9,7 +9,7 @@ use crate::engine::findings::Findings;
 use crate::engine::kind::{Kind, Refusal, quoted};
 use crate::parts::secret::is_readable_by_others;
 
-/// TLS with a service that the gateway asks, as it was written.
+/// TLS with a service that the gateway asks, unchecked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceTls {
     /// The authorities that its certificate is checked against; without it, those that the system trusts.
@@ -28,7 +28,7 @@ pub(crate) struct TlsFault {
 }
 
 impl ServiceTls {
-    /// Returns the files, if they go together.
+    /// Returns the TLS settings.
     pub fn settings(&self) -> TlsSettings {
         let own = self.certificate.clone().zip(self.key.clone());
         let own = own.map(|(certificate, key)| CertificateFiles { certificate, key });
@@ -56,8 +56,7 @@ impl ServiceTls {
     }
 }
 
-/// Says of each setting below `table` that cannot be used what is wrong with it. An address that is not known is not
-/// compared.
+/// Reports each setting below `table` that cannot be used. An unknown address is not compared.
 pub(crate) fn check(
     findings: &mut Findings,
     (table, prefix): (&str, &str),
@@ -66,14 +65,14 @@ pub(crate) fn check(
 ) {
     for TlsFault { setting, message } in tls.faults(prefix, address.is_none_or(Address::is_encrypted)) {
         let path = format!("{table}.{setting}");
-        // What an operation has from the defaults was checked there.
+        // Settings that an operation has from the defaults were checked there.
         if findings.is_set(&path) {
             findings.error(findings.origin(&path), &path, message);
         }
     }
 }
 
-/// Warns of a private key that others can read, where it was set.
+/// Warns of a private key that others can read, if it is set here.
 pub(crate) fn private_key(findings: &mut Findings, path: &str, tls: &ServiceTls) {
     if findings.is_set(path) && tls.key.as_ref().is_some_and(|key| is_readable_by_others(key)) {
         let message =
@@ -82,7 +81,7 @@ pub(crate) fn private_key(findings: &mut Findings, path: &str, tls: &ServiceTls)
     }
 }
 
-/// Warns of a credential that crosses a network in the clear, where the address was set.
+/// Warns of a credential that crosses a network in the clear, if the address is set here.
 pub(crate) fn exposed(findings: &mut Findings, path: &str, what: &str) {
     if findings.is_set(path) {
         let message =

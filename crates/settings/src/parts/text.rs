@@ -8,12 +8,12 @@ use semel_core::redact::redact;
 use crate::engine::kind::{Kind, Refusal, Wrong, quoted};
 use crate::engine::value::{Content, Value};
 
-/// The name of a variable that holds a secret, which is never written into a file of settings.
+/// Name of a variable with a secret, which never stands in a settings file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VariableName(String);
 
 impl VariableName {
-    /// The name.
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -86,14 +86,14 @@ impl Kind for CommandLine {
         if words.first().is_none_or(String::is_empty) { Err(refuse()) } else { Ok(words) }
     }
 
-    /// The program only: an argument may be a secret.
+    /// Shows the program only: an argument may be a secret.
     fn show(value: &Vec<String>) -> Option<String> {
         let more = if value.len() > 1 { ", \"…\"" } else { "" };
         Some(format!("[{}{more}]", quoted(value.first()?)))
     }
 }
 
-/// A text that says something.
+/// Text that is not blank.
 pub(crate) struct Text;
 
 impl Kind for Text {
@@ -129,7 +129,7 @@ impl Kind for Name {
     }
 
     fn parse(text: &str) -> Result<String, Refusal> {
-        // A name is a name in both places.
+        // Tenants and callers have the same rules for names.
         Principal::new(text, text).map_err(|error| Refusal::Because(error.to_string()))?;
         Ok(text.to_owned())
     }

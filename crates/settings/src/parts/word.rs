@@ -47,7 +47,7 @@ impl Kind for GoodStatus {
     }
 }
 
-/// Returns a word that stands in two lists, and would mean two things.
+/// Returns a word that stands in two lists, which would be ambiguous.
 pub(crate) fn ambiguous<'a>(lists: &[&'a [String]]) -> Option<&'a str> {
     let mut all: Vec<&str> = lists.iter().flat_map(|list| list.iter().map(String::as_str)).collect();
     all.sort_unstable();

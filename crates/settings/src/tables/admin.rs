@@ -22,7 +22,7 @@ pub struct AdminToken {
 }
 
 impl AdminToken {
-    /// The path of the setting that says where it comes from.
+    /// Returns the path of the setting that names its source.
     pub fn setting(&self) -> String {
         format!("admin.token.{}.{}", self.name, self.source.setting())
     }
@@ -31,14 +31,14 @@ impl AdminToken {
 /// The rights of a caller at the admin listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
-    /// May look at everything but bodies.
+    /// May view everything except bodies.
     Viewer,
-    /// May look at everything, and act.
+    /// May view everything, and act.
     Operator,
 }
 
 impl Role {
-    /// Its name in the configuration and in messages.
+    /// Returns its name in the configuration and in messages.
     pub const fn as_str(self) -> &'static str {
         match self {
             Role::Viewer => "viewer",
@@ -51,15 +51,15 @@ impl Words for Role {
     const WORDS: &'static [(&'static str, Self)] = &[("viewer", Role::Viewer), ("operator", Role::Operator)];
 }
 
-/// The `[admin]` table as it was written.
+/// The `[admin]` table, unchecked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AdminTable {
     pub(crate) tokens: Vec<TokenTable>,
-    /// Some of them could not be read.
+    /// True if some of them could not be read.
     are_more: bool,
 }
 
-/// One `[[admin.token]]` as it was written.
+/// One `[[admin.token]]`, unchecked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TokenTable {
     pub(crate) name: Option<String>,
@@ -101,14 +101,14 @@ pub(crate) const ADMIN_TOKEN: &[Setting<TokenTable>] = &[
 ];
 
 impl AdminTable {
-    /// Returns true if a token comes from this variable, which then is no setting.
+    /// Returns true if a token comes from this variable, which is no setting then.
     pub(crate) fn takes(&self, variable: &str) -> bool {
         self.tokens.iter().any(|token| token.secret.takes(variable))
     }
 }
 
 impl TokenTable {
-    /// Returns the path of its settings: by its name, if it has one that can be used.
+    /// Returns the path of its settings: by its name, if that is usable.
     pub(crate) fn path(&self) -> String {
         self.name.as_ref().map_or_else(|| "admin.token".to_owned(), |name| format!("admin.token.{name}"))
     }
@@ -156,7 +156,7 @@ fn read_token(findings: &mut Findings, value: &Value) -> Option<TokenTable> {
     Some(token)
 }
 
-/// Puts the tokens together, and says so where nobody would be asked for one.
+/// Checks the tokens and returns them. Reports a public listener without tokens.
 pub(crate) fn check(findings: &mut Findings, table: &AdminTable, listen: SocketAddr) -> Vec<AdminToken> {
     for (index, token) in table.tokens.iter().enumerate() {
         if token.name.is_some() && table.tokens[..index].iter().any(|other| other.name == token.name) {

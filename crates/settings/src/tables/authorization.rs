@@ -1,5 +1,4 @@
-//! The service that is asked whether a caller may use an operation: the `authorize_*` settings of `[defaults]` and of each
-//! `[[operation]]`.
+//! Service that authorizes callers: the `authorize_*` settings of `[defaults]` and of each `[[operation]]`.
 
 use std::time::Duration;
 
@@ -11,14 +10,14 @@ use crate::parts::scalar::{Period, Wait};
 use crate::parts::service::ServiceTls;
 use crate::parts::text::FilePath;
 
-/// The service that is asked about an operation, if there is one.
+/// Service that authorizes callers of an operation, if there is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authorization {
     /// The address of the service.
     pub url: Option<Address>,
-    /// The longest that an answer may take.
+    /// Timeout of an answer.
     pub timeout: Duration,
-    /// The lifetime of a yes in memory.
+    /// Time for which a yes is cached.
     pub cache: Duration,
     /// TLS with the service.
     pub tls: ServiceTls,
@@ -35,7 +34,7 @@ impl Default for Authorization {
     }
 }
 
-/// `[defaults]` too, beside those of [`DEFAULTS`]: who is asked whether a caller may.
+/// Further settings of `[defaults]`, beside [`DEFAULTS`]: the service that authorizes callers.
 pub(crate) const AUTHORIZATION: &[Setting<Authorization>] = &[
     setting!(
         "authorize_url",

@@ -17,9 +17,9 @@ pub struct ClientCertificates {
 /// The source of the tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CertificateTenant {
-    /// All callers are of this one.
+    /// One tenant for all callers.
     Fixed(String),
-    /// From this part of the certificate.
+    /// Part of the certificate that names the tenant.
     Field(CertificateField),
 }
 
@@ -32,11 +32,11 @@ pub enum CertificateField {
     Organization,
     /// The organizational unit of the subject.
     OrganizationalUnit,
-    /// The alternative name that is a name of the DNS.
+    /// DNS name among the alternative names.
     Dns,
-    /// The alternative name that is a URI.
+    /// URI among the alternative names.
     Uri,
-    /// The alternative name that is an address of mail.
+    /// Email address among the alternative names.
     Email,
 }
 
@@ -60,7 +60,7 @@ impl fmt::Display for CertificateField {
     }
 }
 
-/// The settings of `[identity]` about client certificates, as they were written.
+/// Settings of `[identity]` about client certificates, unchecked.
 #[derive(Clone, Debug)]
 pub(crate) struct CertificateTable {
     pub(crate) tenant_field: CertificateField,
@@ -82,7 +82,7 @@ impl Words for CertificateField {
     const WORDS: &'static [(&'static str, Self)] = CertificateField::NAMES;
 }
 
-/// Puts the settings about client certificates together.
+/// Checks the settings about client certificates, and combines them.
 pub(crate) fn check(findings: &mut Findings, table: &CertificateTable) -> Option<ClientCertificates> {
     if !findings.are_readable(&["identity.fixed_tenant", "identity.tenant_field", "identity.caller_field"]) {
         return None;

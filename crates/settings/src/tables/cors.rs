@@ -21,23 +21,23 @@ pub enum CorsOrigin {
 /// The side that answers preflights for routes of the upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Preflight {
-    /// They are passed on.
+    /// The upstream answers them.
     #[default]
     Upstream,
-    /// The gateway answers them: origins of the list may send any method and field.
+    /// The gateway answers them: listed origins may send any method and field.
     Gateway,
 }
 
-/// The settings of `[cors]`. Without origins, no field of CORS is ever written.
+/// Settings of `[cors]`. Without origins, the gateway never writes a CORS field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CorsSettings {
     /// The origins whose pages may read answers.
     pub origins: Vec<CorsOrigin>,
-    /// True if browsers may send cookies and other credentials of theirs.
+    /// True if browsers may send cookies and other credentials.
     pub credentials: bool,
     /// The side that answers preflights for routes of the upstream.
     pub preflight: Preflight,
-    /// The lifetime of the answer to a preflight in browsers.
+    /// Time for which browsers cache the answer to a preflight.
     pub max_age: Duration,
 }
 
@@ -115,7 +115,7 @@ impl Kind for CorsOrigin {
     }
 }
 
-/// Checks that the settings of `[cors]` go together.
+/// Checks that the settings of `[cors]` are consistent.
 pub(crate) fn check(findings: &mut Findings, cors: &CorsSettings) {
     if !findings.are_readable(&["cors.origins", "cors.credentials"]) {
         return;

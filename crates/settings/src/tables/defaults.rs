@@ -1,4 +1,4 @@
-//! `[defaults]`: the policy of operations, where they say nothing else.
+//! `[defaults]`: the default policy of operations.
 
 use http::{HeaderName, StatusCode};
 use semel_core::key::MAX_FIELD_BYTES;
@@ -14,7 +14,7 @@ use crate::engine::setting::{Setting, setting};
 use crate::engine::source::Origin;
 use crate::parts::scalar::{Count, Period, Size, SizeUpTo, Switch, Wait};
 
-/// `[defaults]`; an `[[operation]]` may override each.
+/// Settings of `[defaults]`; an `[[operation]]` may override each.
 pub(crate) const DEFAULTS: &[Setting<Policy>] = &[
     setting!("mode", Choice<Mode>, mode, "When a command is carried out"),
     setting!("start_within", Period, start_within, "How long a command of mode async may wait to be started"),
@@ -134,17 +134,17 @@ pub(crate) const DEFAULTS: &[Setting<Policy>] = &[
     setting!("needs_tier", Tier, needs_tier, "The tier that the store must promise for a command to run"),
 ];
 
-/// The setting that every operation has its shortest key from, unless it sets it itself.
+/// Setting for the shortest key of every operation that does not set its own.
 pub(crate) const MIN_LENGTH: &str = "defaults.key_min_length";
 
-/// Gives a policy the shortest key of its profile, unless one of these settings says otherwise.
+/// Gives a policy the shortest key of its profile, unless one of these settings is set.
 pub(crate) fn follow_profile(findings: &Findings, paths: &[&str], policy: &mut Policy) {
     if !paths.iter().any(|path| findings.is_set(path)) {
         policy.follow(policy.profile);
     }
 }
 
-/// Checks that the policy under `prefix` can be followed.
+/// Checks that the policy under `prefix` is consistent.
 pub(crate) fn check(findings: &mut Findings, prefix: &str, policy: &Policy) {
     let Err(error) = policy.validate() else { return };
     let names: &[&str] = match &error {
@@ -157,7 +157,7 @@ pub(crate) fn check(findings: &mut Findings, prefix: &str, policy: &Policy) {
     let paths: Vec<_> = names.iter().map(|name| format!("{prefix}.{name}")).collect();
     match paths.iter().find(|path| findings.is_set(path)) {
         Some(path) => findings.error(findings.origin(path), path, error.to_string()),
-        // What an operation does not set itself was checked with the defaults.
+        // Settings that an operation has from the defaults were checked there.
         None if prefix != "defaults" => {}
         None => findings.error(Origin::Default, prefix, error.to_string()),
     }

@@ -15,11 +15,11 @@ use crate::parts::text::{CommandLine, FilePath, VariableName};
 /// The keys that stored data is encrypted under.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encryption {
-    /// The id of the key that new data is encrypted under.
+    /// Id of the key for new data.
     pub current: String,
-    /// Every key that stored data can be read with, the current one among them, in the order of the file.
+    /// Every key for stored data, including the current one, in the order of the file.
     pub keys: Vec<EncryptionKey>,
-    /// The treatment of stored bytes that are not encrypted.
+    /// Treatment of unencrypted stored data.
     pub plaintext: Plaintext,
 }
 
@@ -40,23 +40,23 @@ pub struct EncryptionKey {
 }
 
 impl EncryptionKey {
-    /// The path of the setting that says where it comes from.
+    /// Returns the path of the setting that names its source.
     pub fn setting(&self) -> String {
         format!("encryption.key.{}.{}", self.id, self.source.setting())
     }
 }
 
-/// The `[encryption]` table as it was written.
+/// The `[encryption]` table, unchecked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EncryptionTable {
     pub(crate) current: Option<String>,
     pub(crate) plaintext: Plaintext,
     pub(crate) keys: Vec<KeyTable>,
-    /// Some of them could not be read.
+    /// True if some of them could not be read.
     are_more: bool,
 }
 
-/// One `[[encryption.key]]` as it was written.
+/// One `[[encryption.key]]`, unchecked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KeyTable {
     pub(crate) id: Option<String>,
@@ -108,14 +108,14 @@ pub(crate) const ENCRYPTION_KEY: &[Setting<KeyTable>] = &[
 ];
 
 impl EncryptionTable {
-    /// Returns true if a key comes from this variable, which then is no setting.
+    /// Returns true if a key comes from this variable, which is no setting then.
     pub(crate) fn takes(&self, variable: &str) -> bool {
         self.keys.iter().any(|key| key.secret.takes(variable))
     }
 }
 
 impl KeyTable {
-    /// Returns the path of its settings: by its id, if it has one that can be used.
+    /// Returns the path of its settings: by its id, if that is usable.
     pub(crate) fn path(&self) -> String {
         self.id.as_ref().map_or_else(|| "encryption.key".to_owned(), |id| format!("encryption.key.{id}"))
     }
@@ -162,7 +162,8 @@ fn read_key(findings: &mut Findings, value: &Value) -> Option<KeyTable> {
     Some(key)
 }
 
-/// Puts the table together, if its settings go together. Without keys, nothing is encrypted.
+/// Checks the table, and returns the encryption settings if they are consistent. Without keys, nothing is
+/// encrypted.
 pub(crate) fn check(findings: &mut Findings, table: &EncryptionTable) -> Option<Encryption> {
     for (index, key) in table.keys.iter().enumerate() {
         if key.id.is_some() && table.keys[..index].iter().any(|other| other.id == key.id) {

@@ -1,8 +1,8 @@
-//! `hosts`: the names of the service that the gateway stands in front of.
+//! `hosts`: the names of the service behind the gateway.
 
 use crate::engine::kind::{Kind, Refusal, quoted};
 
-/// A name of the service: a host, with a port if only that one counts.
+/// Name of the service: a host, with a port if only that port is meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServiceHost {
     host: String,
@@ -26,7 +26,7 @@ impl ServiceHost {
         is_host.then(|| ServiceHost { host: host.to_ascii_lowercase(), port })
     }
 
-    /// Returns true if a request that asks for this host means this one.
+    /// Returns true if a requested host is this one.
     pub fn is(&self, asked: &str) -> bool {
         let Some((host, port)) = split(asked) else { return false };
         let same_port = self.port.is_none_or(|own| port.and_then(|port| port.parse().ok()) == Some(own));

@@ -18,29 +18,29 @@ use crate::tables::jwt::{JwtSettings, JwtTable};
 /// The source of tenant and caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Identity {
-    /// From nowhere: everybody is `local`. Only where nobody else can connect.
+    /// No identity: every caller is `local`. Only for a listener that no other machine can reach.
     #[default]
     None,
-    /// From a key that `semel keys create` made.
+    /// Key that `semel keys create` made.
     ApiKey,
-    /// From headers that a proxy in front sets.
+    /// Headers that a proxy in front sets.
     TrustedHeaders {
-        /// The peers that may speak for a caller; never empty.
+        /// Peers that may name a caller; never empty.
         proxies: Vec<ProxyRange>,
         /// The header that names the tenant.
         tenant_header: HeaderName,
         /// The header that names the caller.
         caller_header: HeaderName,
     },
-    /// From tokens that an issuer signs.
+    /// Tokens that an issuer signs.
     Jwt(Box<JwtSettings>),
-    /// From certificates that clients show when they connect.
+    /// Certificates that clients present when they connect.
     ClientCertificate(ClientCertificates),
-    /// From a service that knows opaque tokens and sessions.
+    /// Service that knows opaque tokens and sessions.
     Introspection(Box<IntrospectionSettings>),
 }
 
-/// `source`, before the settings that go with it are known.
+/// Value of `source`, before its own settings are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum IdentitySource {
     #[default]
@@ -63,7 +63,7 @@ impl Words for IdentitySource {
     ];
 }
 
-/// The `[identity]` table as it was written.
+/// The `[identity]` table, unchecked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct IdentityTable {
     pub(crate) source: IdentitySource,

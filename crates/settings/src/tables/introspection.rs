@@ -1,4 +1,4 @@
-//! `source = "introspection"`: the settings of `[identity]` that go with it.
+//! `source = "introspection"`: its settings in `[identity]`.
 
 use std::time::Duration;
 
@@ -11,53 +11,53 @@ use crate::parts::text::VariableName;
 use crate::tables::client_certificate::CertificateTable;
 use crate::tables::jwt::{Claim, JwtTable};
 
-/// The service that knows tokens and sessions, and how it is asked.
+/// Service that knows tokens and sessions, and its questions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IntrospectionSettings {
-    /// Its address.
+    /// Address of the service.
     pub url: Address,
-    /// The request that shows a credential.
+    /// Form of the request with a credential.
     pub presentation: Presentation,
-    /// The cookie that holds a session, if sessions count.
+    /// Cookie that holds a session, if sessions are accepted.
     pub cookie: Option<String>,
-    /// The variable with the gateway's own `Authorization`.
+    /// Variable with the gateway's own `Authorization`.
     pub authorization_env: Option<VariableName>,
-    /// The longest that an answer may take.
+    /// Timeout of an answer.
     pub timeout: Duration,
-    /// The lifetime of a caller in memory.
+    /// Time for which a caller is cached.
     pub cache: Duration,
-    /// The lifetime of a refusal in memory.
+    /// Time for which a refusal is cached.
     pub refusal_cache: Duration,
     /// The source of the tenant.
     pub tenant: TenantSource,
-    /// The member of the answer that names the caller.
+    /// Member of the answer that names the caller.
     pub caller: Claim,
-    /// The longest credential, in bytes.
+    /// Longest credential in bytes.
     pub max_token: usize,
     /// TLS with the service.
     pub tls: ServiceTls,
 }
 
-/// The request that shows a credential to the service.
+/// Form of the request with a credential.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Presentation {
-    /// In a POST, as the field `token` of a form (RFC 7662).
+    /// POST with the form field `token` (RFC 7662).
     #[default]
     Form,
-    /// In a GET, in the header field that the client has used.
+    /// GET with the client's own header field.
     Forward,
 }
 
 /// The source of the tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TenantSource {
-    /// All callers have this one.
+    /// One tenant for all callers.
     Fixed(String),
-    /// The answer names it in this member.
+    /// Member of the answer that names the tenant.
     Claim(Claim),
 }
 
-/// The settings of `[identity]` about introspection, as they were written.
+/// Settings of `[identity]` about introspection, unchecked.
 #[derive(Clone, Debug)]
 pub(crate) struct IntrospectionTable {
     pub(crate) url: Option<Address>,
@@ -83,17 +83,17 @@ impl Default for IntrospectionTable {
     }
 }
 
-/// Settings without a default, which mean nothing with another source.
+/// Settings without a default, which have no effect under another source.
 pub(crate) const OWN: [&str; 3] = [
     "identity.introspection_url",
     "identity.introspection_cookie",
     "identity.introspection_authorization_env",
 ];
 
-/// Longer, a caller who was logged out goes on for too long.
+/// Cache time above which a logged-out caller is accepted for too long.
 const LONG_MEMORY: Duration = Duration::from_secs(60);
 
-/// Puts the settings together, if they go together.
+/// Checks the settings, and combines them if they are consistent.
 pub(crate) fn check(
     findings: &mut Findings,
     own: &IntrospectionTable,
@@ -140,7 +140,7 @@ pub(crate) fn check(
     })
 }
 
-/// Warns of tokens that others can read on their way, and of answers that are remembered for long.
+/// Warns of tokens that others can read on their way, and of answers that are cached for long.
 pub(crate) fn warn(findings: &mut Findings, settings: &IntrospectionSettings) {
     service::private_key(findings, "identity.key", &settings.tls);
     if settings.url.is_exposed() {

@@ -1,4 +1,4 @@
-//! `source = "jwt"`: the settings of `[identity]` that go with tokens, and addresses that the gateway asks.
+//! `source = "jwt"`: its settings in `[identity]`, and addresses that the gateway asks.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::engine::findings::Findings;
 use crate::engine::kind::{Kind, Refusal, Words, quoted};
 use crate::parts::service::{self, ServiceTls};
 
-/// The rules that a token is checked by.
+/// Rules for checking a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JwtSettings {
     /// The source of the issuer's keys.
@@ -28,11 +28,11 @@ pub struct JwtSettings {
     pub tenant: Claim,
     /// The claim that names the caller within the tenant.
     pub caller: Claim,
-    /// The greatest difference between the issuer's clock and ours.
+    /// Largest difference between the issuer's clock and this machine's.
     pub leeway: Duration,
-    /// The interval at which keys are fetched from an address.
+    /// Interval between two fetches of the keys.
     pub refresh: Duration,
-    /// The longest token.
+    /// Longest token in bytes.
     pub max_token: usize,
     /// TLS with the address of the keys.
     pub tls: ServiceTls,
@@ -41,9 +41,9 @@ pub struct JwtSettings {
 /// The source of an issuer's keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeySource {
-    /// In a file.
+    /// File with the keys.
     File(PathBuf),
-    /// At an address.
+    /// Address of the keys.
     Url(Address),
 }
 
@@ -65,7 +65,7 @@ pub enum SigningAlgorithm {
     Es256,
     /// EdDSA on Ed25519.
     EdDsa,
-    /// HMAC with SHA-256: whoever can check such a token can make one.
+    /// HMAC with SHA-256: every verifier of such a token can make one.
     Hs256,
 }
 
@@ -108,7 +108,7 @@ impl fmt::Display for Claim {
     }
 }
 
-/// The settings of `[identity]` about tokens, as they were written.
+/// Settings of `[identity]` about tokens, unchecked.
 #[derive(Clone, Debug)]
 pub(crate) struct JwtTable {
     pub(crate) jwks: Option<KeySource>,
@@ -138,7 +138,7 @@ impl Default for JwtTable {
     }
 }
 
-/// Settings that `source = "jwt"` needs. Those that have a default may stand in the file and mean nothing.
+/// Settings that `source = "jwt"` requires. Those with a default may be in the file without effect.
 pub(crate) const REQUIRED: [(&str, &str); 3] = [
     (
         "identity.jwks",
@@ -148,10 +148,10 @@ pub(crate) const REQUIRED: [(&str, &str); 3] = [
     ("identity.audience", "for whom they are made, as their `aud` says it"),
 ];
 
-/// Further apart, clocks are wrong, and a token that has ended is good for too long.
+/// Largest leeway: with a larger one, clocks are wrong, and an expired token is valid for too long.
 const MAX_LEEWAY: Duration = Duration::from_secs(10 * 60);
 
-/// Puts the settings together, if they go together.
+/// Checks the settings, and combines them if they are consistent.
 pub(crate) fn check(findings: &mut Findings, table: &JwtTable, tls: &ServiceTls) -> Option<JwtSettings> {
     for (path, what) in REQUIRED {
         if !findings.is_set(path) {

@@ -1,4 +1,4 @@
-//! `[ledger]`: two ledgers that are compared on a schedule.
+//! `[ledger]`: scheduled comparison of two ledgers.
 
 mod comparison;
 mod plan;
@@ -17,7 +17,7 @@ use comparison::INPUT;
 pub use comparison::{LedgerComparison, LedgerSettings, LedgerSide, LedgerSource, LedgerUrl, LedgerWatch};
 pub use plan::{LedgerFault, plan};
 
-/// The `[ledger]` table as it was written.
+/// The `[ledger]` table, unchecked.
 #[derive(Clone, Debug)]
 pub(crate) struct LedgerTable {
     pub(crate) settings: LedgerSettings,
@@ -161,14 +161,15 @@ pub(crate) const LEDGER: &[Setting<LedgerTable>] = &[
     ),
 ];
 
-/// Puts the table together, if its settings go together. Without `theirs`, nothing is compared.
+/// Checks the table, and returns the comparison if its settings are consistent. Without `theirs`, nothing is
+/// compared.
 pub(crate) fn check(findings: &mut Findings, table: &LedgerTable) -> Option<LedgerWatch> {
     let path = |name: &str| format!("ledger.{name}");
     if LEDGER.iter().any(|setting| !findings.are_readable(&[&path(setting.name)])) {
         return None;
     }
     if !findings.is_set("ledger.theirs") {
-        // Those that have a default may stand in the file and mean nothing.
+        // Settings with a default may be in the file without effect.
         let alone = ["reference", "their_reference"].into_iter().find(|name| findings.is_set(&path(name)));
         let origin = findings.origin(&path(alone?));
         let message = "missing: a ledger to compare with, a file or an address";
@@ -188,7 +189,7 @@ pub(crate) fn check(findings: &mut Findings, table: &LedgerTable) -> Option<Ledg
         }
         Err(LedgerFault { setting, message }) => {
             let path = path(&setting);
-            // What is missing is missing beside what needs it.
+            // A missing setting is reported beside the one that needs it.
             let place = if findings.is_set(&path) { path.as_str() } else { "ledger.theirs" };
             findings.error(findings.origin(place), &path, message);
             None
@@ -196,7 +197,7 @@ pub(crate) fn check(findings: &mut Findings, table: &LedgerTable) -> Option<Ledg
     }
 }
 
-/// A column, and the value that it must have.
+/// Column, and its required value.
 pub(crate) struct ConditionKind;
 
 impl Kind for ConditionKind {

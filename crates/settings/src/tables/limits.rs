@@ -104,7 +104,7 @@ pub(crate) const LIMIT: &[Setting<LimitTable>] = &[
     ),
 ];
 
-/// A `[[limit]]` as far as it was written.
+/// A `[[limit]]`, unchecked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LimitTable {
     pub(crate) tenant: Option<String>,
@@ -113,7 +113,7 @@ pub(crate) struct LimitTable {
 }
 
 impl LimitTable {
-    /// Returns the table as it was written.
+    /// Returns the table of an exception.
     pub(crate) fn of(exception: Exception) -> LimitTable {
         let Exception { tenant, caller, allowance } = exception;
         LimitTable { tenant: Some(tenant), caller, allowance }
@@ -159,7 +159,7 @@ fn text<'a>(entries: &'a Table, name: &str) -> Option<&'a str> {
     }
 }
 
-/// Checks that each exception is there once, and warns of more new keys than look-ups.
+/// Checks that each exception occurs once, and warns of more new keys than look-ups.
 pub(crate) fn check(findings: &mut Findings, limits: &Limits) {
     let exceptions = &limits.exceptions;
     for (index, exception) in exceptions.iter().enumerate() {
@@ -225,7 +225,7 @@ impl Kind for PerTime {
     }
 }
 
-/// The longest time that a rate is for: what is used is forgotten after a day.
+/// Longest period of a rate: use is forgotten after a day.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 /// A number of keys.

@@ -28,13 +28,13 @@ pub struct LookUpConfig {
     pub authorization_env: Option<VariableName>,
     /// The reading of the answer.
     pub reading: LookUpReading,
-    /// The longest that it may take.
+    /// Timeout of the look-up.
     pub timeout: Duration,
     /// TLS with the provider.
     pub tls: ServiceTls,
 }
 
-/// An `[operation.reconcile]` as far as it was written.
+/// An `[operation.reconcile]`, unchecked.
 #[derive(Clone, Debug)]
 pub(crate) struct LookUpTable {
     pub(crate) url: Option<LookUpUrl>,
@@ -83,12 +83,13 @@ impl LookUpUrl {
         &self.text
     }
 
-    /// Returns the address, with other text for the command.
+    /// Returns the address, with placeholder text for the command.
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// Returns true if the command is named behind the `?` only: a provider that does not know the parameter ignores it.
+    /// Returns true if only the query names the command: a provider that does not know the parameter ignores
+    /// it.
     pub(crate) fn asks_by_query(&self) -> bool {
         self.text.split_once('?').is_some_and(|(path, _)| !path.contains("{operation_id}"))
     }
@@ -255,7 +256,7 @@ pub(crate) fn read(findings: &mut Findings, path: &str, entry: &Entry) -> Option
     Some(table)
 }
 
-/// Checks that the settings of an `[operation.reconcile]` go together.
+/// Checks that the settings of an `[operation.reconcile]` are consistent.
 fn check(findings: &mut Findings, prefix: &str, table: &LookUpTable) {
     let reading = &table.reading;
     service::check(findings, (prefix, ""), &table.tls, table.url.as_ref().map(LookUpUrl::address));

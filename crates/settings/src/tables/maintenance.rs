@@ -1,4 +1,4 @@
-//! `[maintenance]`: the work in the background.
+//! `[maintenance]`: background maintenance.
 
 use semel_http::Maintenance;
 

@@ -18,9 +18,9 @@ use crate::tables::look_up::{self, LookUpConfig};
 /// A rule for the commands of one route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperationConfig {
-    /// Part of the scope of its records.
+    /// Name, which is part of the scope of its records.
     pub name: OperationName,
-    /// The requests that the rule is for (`match`).
+    /// Requests that the rule is for (`match`).
     pub route: Route,
     /// The policy: the defaults, with its own settings over them.
     pub policy: Policy,
@@ -28,11 +28,11 @@ pub struct OperationConfig {
     pub authorization: Authorization,
     /// The member of the body that names the business transaction.
     pub business_reference: Option<JsonPointer>,
-    /// Members of the body that are no part of the fingerprint (`fingerprint_exclude`).
+    /// Members of the body that are excluded from the fingerprint (`fingerprint_exclude`).
     pub exclude: Vec<JsonPointer>,
     /// Former names: their live records still count.
     pub aliases: Vec<OperationName>,
-    /// Exceptions for its paths, which are refused otherwise.
+    /// Exceptions for its paths, which are refused by default.
     pub allow: Vec<PathException>,
     /// True if callers without credentials pass through unprotected when they send no key.
     pub anonymous: bool,
@@ -47,8 +47,8 @@ impl OperationConfig {
     }
 }
 
-/// Returns the path of an operation's settings. Its name is quoted where it could be taken for something else: dots may be
-/// in it as they are, but `operation.a.reconcile` is the look-up of `a`.
+/// Returns the path of an operation's settings. Its name is quoted if it is ambiguous: a name may have dots,
+/// but `operation.a.reconcile` is the look-up of `a`.
 pub(crate) fn path(name: &OperationName) -> String {
     let name = name.as_str();
     let is_plain = |part: &str| {
@@ -63,7 +63,7 @@ pub(crate) fn path(name: &OperationName) -> String {
     }
 }
 
-/// The settings of an `[[operation]]` beside its policy, as far as they were written.
+/// Settings of an `[[operation]]` beside its policy, unchecked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OperationTable {
     pub(crate) name: Option<OperationName>,
@@ -185,7 +185,7 @@ pub(crate) fn read(
     let OperationTable { name, route, business_reference, exclude, aliases, allow, anonymous } = table;
     let max_response = match policy.store_response {
         StoreResponse::Full => policy.max_stored_response,
-        // What a provider shows has no address here that it could be fetched from.
+        // A provider's result has no address here that it could be fetched from.
         StoreResponse::Headers | StoreResponse::Reference => 0,
     };
     let reconcile = asked.and_then(|asked| asked.finish(max_response));
@@ -203,7 +203,7 @@ pub(crate) fn read(
     })
 }
 
-/// Returns the path of the settings of an operation: by its name, if it has one that can be used.
+/// Returns the path of the settings of an operation: by its name, if that is usable.
 fn path_of(entries: &Table) -> String {
     let name = entries.iter().find(|entry| entry.name == "name").map(|entry| &entry.value.content);
     let name = match name {

@@ -1,4 +1,4 @@
-//! `[[pass]]`: routes whose requests may have what is refused everywhere else.
+//! `[[pass]]`: routes whose requests are exempt from some rules.
 
 use std::collections::HashMap;
 
@@ -14,27 +14,27 @@ use crate::engine::table::read_table;
 use crate::engine::value::{Content, Table, Value};
 use crate::parts::route::Route;
 
-/// Something that a request may have only where a `[[pass]]` names it in `allow`.
+/// Exemption of requests by the `allow` of a `[[pass]]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Exemption {
     /// A body on a method that has none.
     Body,
     /// A gRPC call without a key, on a POST.
     Grpc,
-    /// Something in its path that others may read in another way.
+    /// Ambiguous part of a path.
     Path(PathException),
 }
 
 /// A rule for the requests of one route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PassConfig {
-    /// The requests that the rule is for (`match`).
+    /// Requests that the rule is for (`match`).
     pub route: Route,
     /// Their exemptions.
     pub allow: Vec<Exemption>,
 }
 
-/// A `[[pass]]` as far as it was written.
+/// A `[[pass]]`, unchecked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PassTable {
     pub(crate) route: Option<Route>,
@@ -42,7 +42,7 @@ pub(crate) struct PassTable {
 }
 
 impl PassTable {
-    /// Returns the table as it was written.
+    /// Returns the table of a rule.
     pub(crate) fn of(pass: PassConfig) -> PassTable {
         PassTable { route: Some(pass.route), allow: pass.allow }
     }
@@ -66,7 +66,7 @@ pub(crate) const PASS: &[Setting<PassTable>] = &[
     ),
 ];
 
-/// The route of requests that need not be commands.
+/// Route of requests that need not be commands.
 pub(crate) struct PassRoute;
 
 impl Kind for PassRoute {
@@ -115,7 +115,7 @@ pub fn path_exceptions(allow: &[Exemption]) -> impl Iterator<Item = PathExceptio
     })
 }
 
-/// The path of a rule's settings, by its route.
+/// Returns the path of a rule's settings, by its route.
 pub(crate) fn path(route: &str) -> String {
     format!("pass.{}", quoted(route))
 }
@@ -147,7 +147,8 @@ fn route(entries: &Table) -> Option<Route> {
     }
 }
 
-/// Checks that no two rules match the same requests, and that each allows something that is refused without it.
+/// Checks that no two rules match the same requests, and that each allows something that is refused by
+/// default.
 pub(crate) fn check(findings: &mut Findings, rules: &[PassConfig]) {
     let mut by_method: HashMap<&Method, matchit::Router<()>> = HashMap::new();
     for PassConfig { route, allow } in rules {

@@ -1,4 +1,4 @@
-//! `[server]`: the bounds of the listener for clients, and the protocols that its connections may switch to.
+//! `[server]`: limits of the listener for clients, and the protocols that its connections may switch to.
 
 use std::time::Duration;
 
@@ -6,20 +6,20 @@ use crate::engine::kind::Words;
 use crate::engine::setting::{Setting, setting};
 use crate::parts::scalar::{Count, Period, Size};
 
-/// The bounds of the listener for clients.
+/// Limits of the listener for clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// The most connections at a time.
+    /// Largest number of connections.
     pub max_connections: usize,
-    /// The longest a request's head may take to arrive.
+    /// Timeout of a request's head.
     pub head_timeout: Duration,
-    /// The longest silence inside a request's body.
+    /// Timeout for the next bytes of a request's body.
     pub body_timeout: Duration,
-    /// The longest time between two requests of a connection.
+    /// Timeout between two requests of a connection.
     pub idle_timeout: Duration,
-    /// The largest head of a request, in bytes.
+    /// Largest head of a request in bytes.
     pub max_head: usize,
-    /// The bounds of a connection that has switched protocols.
+    /// Limits of a connection that has switched protocols.
     pub tunnels: TunnelLimits,
 }
 
@@ -57,12 +57,12 @@ pub(crate) const SERVER: &[Setting<Server>] = &[
     ),
 ];
 
-/// The bounds of a connection that has switched protocols.
+/// Limits of a connection that has switched protocols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TunnelLimits {
-    /// The longest silence of both sides.
+    /// Timeout without bytes from either side.
     pub idle: Duration,
-    /// The longest life.
+    /// Largest total duration.
     pub total: Duration,
 }
 

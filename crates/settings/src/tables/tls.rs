@@ -1,5 +1,5 @@
-//! `[tls]`, `[admin_tls]` and `[upstream_tls]`, and what `[identity]` says about client certificates. Which files there
-//! are, and not what they hold: that is looked at where they are used, and by `semel config check`.
+//! `[tls]`, `[admin_tls]` and `[upstream_tls]`: the names of the files. Their contents are checked by their
+//! users, and by `semel config check`.
 
 use std::path::PathBuf;
 
@@ -25,7 +25,7 @@ pub struct CertifiedKey {
 pub struct ListenerTls {
     /// The certificate of the listener.
     pub own: CertifiedKey,
-    /// The authorities of client certificates, if clients are to show any.
+    /// Authorities of client certificates, if clients are to present one.
     pub client_ca: Option<PathBuf>,
     /// The list of revoked client certificates.
     pub client_crl: Option<PathBuf>,
@@ -34,13 +34,13 @@ pub struct ListenerTls {
 /// TLS with the upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UpstreamTls {
-    /// The authorities of the upstream's certificate; without it, those that the system trusts.
+    /// Authorities of the upstream's certificate; without it, those of the system.
     pub ca: Option<PathBuf>,
-    /// The certificate that the upstream is shown, if any.
+    /// Certificate that the upstream gets, if any.
     pub own: Option<CertifiedKey>,
 }
 
-/// The `[tls]` or `[admin_tls]` table as it was written.
+/// The `[tls]` or `[admin_tls]` table, unchecked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TlsTable {
     pub(crate) certificate: Option<PathBuf>,
@@ -49,7 +49,7 @@ pub(crate) struct TlsTable {
     pub(crate) client_crl: Option<PathBuf>,
 }
 
-/// The `[upstream_tls]` table as it was written.
+/// The `[upstream_tls]` table, unchecked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UpstreamTlsTable {
     pub(crate) ca: Option<PathBuf>,
@@ -108,7 +108,8 @@ pub(crate) const UPSTREAM_TLS: &[Setting<UpstreamTlsTable>] = &[
     setting!("key", Maybe<FilePath>, key, "The file with its private key", "\"/etc/semel/gateway.key\""),
 ];
 
-/// Puts the table of a listener together, if its settings go together. Without a certificate, no TLS is spoken.
+/// Checks the table of a listener, and returns its TLS if the settings are consistent. Without a certificate,
+/// there is no TLS.
 pub(crate) fn check(findings: &mut Findings, table: &'static str, tls: &TlsTable) -> Option<ListenerTls> {
     let TlsTable { certificate, key, client_ca, client_crl } = tls.clone();
     let own = certified_key(findings, table, certificate, key);
@@ -123,7 +124,7 @@ pub(crate) fn check(findings: &mut Findings, table: &'static str, tls: &TlsTable
     Some(ListenerTls { own: own?, client_ca, client_crl })
 }
 
-/// Puts `[upstream_tls]` together, if its settings go together and with the upstream.
+/// Checks `[upstream_tls]`, alone and with the upstream, and combines its settings.
 pub(crate) fn check_upstream(findings: &mut Findings, tls: &UpstreamTlsTable, upstream: &Uri) -> UpstreamTls {
     let UpstreamTlsTable { ca, certificate, key } = tls.clone();
     let own = certified_key(findings, "upstream_tls", certificate, key);
@@ -154,7 +155,7 @@ fn certified_key(
     Some(CertifiedKey { certificate: certificate?, key: key? })
 }
 
-/// Says of a setting, where it is set, that another one beside it is missing.
+/// Reports a setting, if it is set, that needs another one beside it.
 fn needs(findings: &mut Findings, path: &str, other: &str, why: &str) {
     if findings.is_set(path) {
         findings.error(findings.origin(path), path, format!("needs `{other}` beside it: {why}"));

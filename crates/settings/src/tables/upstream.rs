@@ -15,7 +15,7 @@ pub fn port_of(upstream: &Uri) -> u16 {
     upstream.port_u16().unwrap_or(if is_encrypted(upstream) { 443 } else { 80 })
 }
 
-/// The scheme and the authority of the upstream, and nothing else.
+/// Scheme and authority of the upstream only.
 impl Kind for Uri {
     type Value = Uri;
 
@@ -43,7 +43,7 @@ impl Kind for Uri {
         if !port.is_empty() && authority.port_u16().is_none_or(|port| port == 0) {
             return Err(because("a port is a number from 1 to 65535"));
         }
-        // `Uri` drops a fragment without a word.
+        // `Uri` silently drops a fragment.
         if !matches!(uri.path(), "" | "/") || uri.query().is_some() || text.contains('#') {
             return Err(because("a path or query is not supported: requests keep their own"));
         }
@@ -66,12 +66,12 @@ pub enum UpstreamProtocol {
     H2,
 }
 
-/// The use of a connection to the upstream after its first request.
+/// Reuse of a connection to the upstream after its first request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpstreamReuse {
-    /// For the same caller, and the same purpose.
+    /// Reused for the same caller and the same purpose.
     Caller,
-    /// Each is used for one request.
+    /// Used for one request only.
     Never,
 }
 

@@ -1,4 +1,4 @@
-//! `[[webhook]]`: the senders of events about commands.
+//! `[[webhook]]`: senders of events about commands.
 
 mod rows;
 
@@ -19,32 +19,32 @@ use crate::engine::value::{Content, Table, Value};
 use crate::parts::text::VariableName;
 use crate::parts::word::{ambiguous, twofold};
 
-/// A sender of events about commands: its secrets, its bounds, and the reading of its events.
+/// Sender of events about commands: its secrets, its bounds, and the reading of its events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookConfig {
-    /// The last part of its path.
+    /// Last part of its path.
     pub name: WebhookName,
-    /// The variables with its secrets; more than one while they are exchanged.
+    /// Variables with its secrets; more than one during a rotation.
     pub secret_env: Vec<VariableName>,
     /// The scheme of its signatures.
     pub scheme: Scheme,
-    /// The operations that it may speak about.
+    /// Operations that it may report on.
     pub operations: Vec<OperationName>,
-    /// The tenants that it may speak about; `None`: all of them.
+    /// Tenants that it may report on; `None` for all of them.
     pub tenants: Option<Vec<String>>,
-    /// True if the provider carries a command out once, however often it is asked.
+    /// True if the provider executes a command once, no matter how many requests it gets.
     pub deduplicates: bool,
     /// The reading of its events.
     pub reading: EventReading,
-    /// The greatest distance between now and the time of a signature.
+    /// Largest difference between now and the time of a signature.
     pub tolerance: Duration,
-    /// True if events about commands without a record are kept.
+    /// True if events about commands without a record are stored.
     pub keep_unknown: bool,
-    /// The text after the operation id and a colon, where events name a step of the command.
+    /// Text after the operation id and a colon, if events name a step of the command.
     pub step: Option<String>,
 }
 
-/// A `[[webhook]]` as far as it was written.
+/// A `[[webhook]]`, unchecked.
 #[derive(Clone, Debug)]
 pub(crate) struct WebhookTable {
     pub(crate) name: Option<WebhookName>,
@@ -137,7 +137,7 @@ impl WebhookTable {
         })
     }
 
-    /// Returns the table as it was written.
+    /// Returns the table of a webhook.
     pub(crate) fn of(config: WebhookConfig) -> WebhookTable {
         let (scheme, signature_header) = match config.scheme {
             Scheme::Semel => (SchemeName::Semel, None),
@@ -183,7 +183,7 @@ impl WebhookTable {
 pub struct WebhookName(String);
 
 impl WebhookName {
-    /// The name.
+    /// Returns the name.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -195,7 +195,7 @@ impl std::fmt::Display for WebhookName {
     }
 }
 
-/// The longest name of a webhook.
+/// Largest length of a webhook's name.
 const MAX_NAME: usize = 64;
 
 impl Kind for WebhookName {
@@ -221,7 +221,7 @@ impl Kind for WebhookName {
     }
 }
 
-/// `scheme`, before its header is known.
+/// Value of `scheme`, before its header is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SchemeName {
     Semel,
@@ -234,7 +234,7 @@ impl Words for SchemeName {
         &[("semel", SchemeName::Semel), ("stripe", SchemeName::Stripe), ("body", SchemeName::Body)];
 }
 
-/// The reason why an event that says "not executed" cannot be overtaken.
+/// Reason for which a later execution cannot follow a "not executed" event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProofName {
     Deduplicates,
@@ -278,7 +278,7 @@ pub(crate) fn read(findings: &mut Findings, value: &Value) -> Option<WebhookConf
     table.finish()
 }
 
-/// Returns the path of the settings of a webhook: by its name, if it has one that can be used.
+/// Returns the path of the settings of a webhook: by its name, if that is usable.
 fn path_of(entries: &Table) -> String {
     let name = entries.iter().find(|entry| entry.name == "name").map(|entry| &entry.value.content);
     match name {
@@ -287,7 +287,7 @@ fn path_of(entries: &Table) -> String {
     }
 }
 
-/// Checks that the settings of a `[[webhook]]` go together.
+/// Checks that the settings of a `[[webhook]]` are consistent.
 fn check(findings: &mut Findings, prefix: &str, table: &WebhookTable, origin: &Origin) {
     let path = |name: &str| format!("{prefix}.{name}");
     let mut wrong = |name: &str, message: &str| {

@@ -1,4 +1,4 @@
-//! Sources lie over each other, and every value knows where it came from.
+//! Precedence of the sources, and the origin of every value.
 
 use super::*;
 use semel_core::policy::{KeyRequirement, OnExpired, Profile};

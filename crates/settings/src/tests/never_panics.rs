@@ -11,7 +11,7 @@ fn read(sources: &Sources) -> bool {
     }
 }
 
-/// A name there is, or one there is not.
+/// Returns a known or an unknown name.
 fn name() -> impl Strategy<Value = String> {
     let known: Vec<String> = settings().iter().map(|info| info.name.to_owned()).collect();
     prop_oneof![4 => proptest::sample::select(known), 1 => "[a-z_]{1,8}"]

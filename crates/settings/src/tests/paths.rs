@@ -1,4 +1,4 @@
-//! Routes and aliases in their one form, and what goes with them.
+//! Routes and aliases in their normal form, with their rules.
 
 use semel_core::path::PathException;
 use semel_core::policy::Spelling;

@@ -1,4 +1,4 @@
-//! Whom to ask about unknown commands, and who may send events about them.
+//! Look-ups of unknown commands, and webhooks that send events about them.
 
 use super::*;
 use semel_flow::reconcile::http::NotFound;
@@ -6,7 +6,7 @@ use semel_flow::reconcile::webhook::Scheme;
 
 const PAGE: &str = include_str!("../../../../docs/src/how-to/reconcile.md");
 
-/// The example of the page, whole.
+/// Returns the whole example of the page.
 fn example() -> &'static str {
     let (_, rest) = PAGE.split_once("```toml\n").expect("the page has an example");
     rest.split_once("```").expect("the example has an end").0
@@ -92,7 +92,7 @@ fn what_a_provider_shows_is_kept_only_where_bodies_are() {
     }
 }
 
-/// What is said first about the example with one thing changed.
+/// Returns the first message about the example with one change.
 fn said(from: &str, to: &str) -> String {
     assert!(example().contains(from), "{from}");
     refused(&file(&example().replacen(from, to, 1))).lines().next().expect("it says something").to_owned()
@@ -180,7 +180,7 @@ fn what_could_not_be_followed_is_refused_with_its_place() {
     let webhook = &webhook[..webhook.find("[reconcile]").expect("it has an end")];
     let twice = format!("{}{webhook}", example());
     assert!(refused(&file(&twice)).contains("another webhook has this name already"));
-    // Two secrets speak about one operation: whose commands each may settle has to be said.
+    // Two secrets are bound to one operation: the commands of each must be configured.
     let other = webhook.replace("\"provider\"", "\"other\"");
     let said = refused(&file(&format!("{}{other}", example())));
     assert!(said.contains("name the tenants whose commands each of them may settle"), "{said}");

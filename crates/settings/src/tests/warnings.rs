@@ -1,4 +1,4 @@
-//! Choices that weaken the promise are named with the reason, and only where they were made.
+//! Warnings of choices that weaken a guarantee, with the reason, at the place of the choice only.
 
 use super::*;
 

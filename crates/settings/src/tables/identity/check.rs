@@ -1,4 +1,4 @@
-//! The rules of `[identity]`: the settings that go with each `source`.
+//! Rules of `[identity]`: the settings that belong to each `source`.
 
 use http::{HeaderName, header};
 
@@ -8,7 +8,7 @@ use crate::tables::identity::{Identity, IdentitySource, IdentityTable};
 use crate::tables::introspection;
 use crate::tables::jwt;
 
-/// Puts the `[identity]` table together, if its settings go together.
+/// Checks the `[identity]` table, and returns the identity if its settings are consistent.
 pub(crate) fn check(findings: &mut Findings, table: &IdentityTable) -> Option<Identity> {
     if !findings.are_readable(&["identity.source"]) {
         return None;
@@ -58,7 +58,7 @@ pub(crate) fn check(findings: &mut Findings, table: &IdentityTable) -> Option<Id
 const HEADER_SETTINGS: [&str; 3] =
     ["identity.trusted_proxies", "identity.tenant_header", "identity.caller_header"];
 
-/// Headers with credentials: a caller is never known by the bytes of its token.
+/// Headers with credentials: a caller is never identified by the bytes of its token.
 const CREDENTIALS: [HeaderName; 3] = [header::AUTHORIZATION, header::COOKIE, header::PROXY_AUTHORIZATION];
 
 fn no_header_settings(findings: &mut Findings, source: &str) -> bool {
@@ -69,7 +69,8 @@ fn no_token_settings(findings: &mut Findings, source: &str) -> bool {
     go_with(findings, &jwt::REQUIRED.map(|(path, _)| path), "jwt", source)
 }
 
-/// Those that have a default may stand in the file and mean nothing.
+/// Reports introspection settings under another source. Those with a default may be in the file without
+/// effect.
 fn no_introspection_settings(findings: &mut Findings, source: &str) -> bool {
     go_with(findings, &introspection::OWN, "introspection", source)
 }
@@ -78,7 +79,7 @@ fn no_fixed_tenant(findings: &mut Findings, source: &str) -> bool {
     go_with(findings, &["identity.fixed_tenant"], "client-certificate\"` or `\"introspection", source)
 }
 
-/// Reports each of these settings that is set, since it means nothing with this source; returns true if none is.
+/// Reports each of these settings that is set without effect under this source; returns true if none is.
 fn go_with(findings: &mut Findings, paths: &[&str], owner: &str, source: &str) -> bool {
     let set: Vec<_> = paths.iter().copied().filter(|path| findings.is_set(path)).collect();
     for path in &set {

@@ -1,4 +1,4 @@
-//! A comparison of two ledgers: its settings as they were given, and the plan that is made of them.
+//! Comparison of two ledgers: its given settings, and the plan that is made of them.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,18 +8,18 @@ use semel_outgoing::Address;
 
 use crate::parts::service::ServiceTls;
 
-/// The settings of a comparison, as they were given.
+/// Settings of a comparison, unchecked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerSettings {
     /// Our ledger: `store`, a file, or `-`.
     pub ours: String,
     /// Their ledger: a file, an address, or `-`.
     pub theirs: Option<String>,
-    /// The format of both, if their names do not say it.
+    /// Format of both, if their names do not tell it.
     pub format: Option<Format>,
     /// The format of theirs, if it differs.
     pub their_format: Option<Format>,
-    /// With `store`: only records of this operation.
+    /// Operation of the compared records, with `store`.
     pub operation: Option<String>,
     /// The column or member that entries are found by.
     pub reference: Option<String>,
@@ -37,17 +37,17 @@ pub struct LedgerSettings {
     pub our_filter: Vec<Condition>,
     /// Conditions of the entries of theirs that count.
     pub their_filter: Vec<Condition>,
-    /// Their references end where this first stands in them.
+    /// Text before which their references end.
     pub strip_suffix: Option<String>,
-    /// The age below which an entry is not missed.
+    /// Age below which a missing entry is not reported.
     pub grace: Duration,
-    /// The age above which an entry is not missed.
+    /// Age above which a missing entry is not reported.
     pub max_age: Option<Duration>,
-    /// The variable that holds the value of `Authorization`, where theirs is an address.
+    /// Variable with the value of `Authorization`, if theirs is an address.
     pub authorization_env: Option<String>,
-    /// The longest that reading from an address may take.
+    /// Timeout of reading from an address.
     pub timeout: Duration,
-    /// The most that is read from an address, in bytes.
+    /// Largest size of a ledger from an address, in bytes.
     pub max_size: usize,
     /// TLS with an address.
     pub tls: ServiceTls,
@@ -90,47 +90,47 @@ pub(crate) const INPUT: &str = "-";
 pub struct LedgerWatch {
     /// The comparison.
     pub comparison: LedgerComparison,
-    /// The time from one run to the next.
+    /// Interval between two runs.
     pub interval: Duration,
-    /// The time from the start to the first run.
+    /// Delay from the start to the first run.
     pub first_after: Duration,
 }
 
-/// Two ledgers, and the parts of them that are compared.
+/// Two ledgers, and their compared parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerComparison {
     /// Our ledger.
     pub ours: LedgerSide,
     /// Their ledger.
     pub theirs: LedgerSide,
-    /// The age below which an entry is not missed.
+    /// Age below which a missing entry is not reported.
     pub grace: Duration,
-    /// The age above which an entry is not missed.
+    /// Age above which a missing entry is not reported.
     pub max_age: Option<Duration>,
 }
 
 /// One of two ledgers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerSide {
-    /// The place of the ledger.
+    /// Place of the ledger.
     pub source: LedgerSource,
-    /// The columns that are read.
+    /// Columns that are read.
     pub columns: Columns,
 }
 
 /// The place of a ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LedgerSource {
-    /// In the store: the records that succeeded, of one operation or of all.
+    /// Store: the records that succeeded, of one operation or of all.
     Store {
         /// The operation.
         operation: Option<String>,
     },
-    /// In a file.
+    /// File.
     File(PathBuf, Format),
-    /// On the standard input.
+    /// Standard input.
     Input(Format),
-    /// At an address.
+    /// Address.
     Url(LedgerUrl),
 }
 
@@ -139,13 +139,13 @@ pub enum LedgerSource {
 pub struct LedgerUrl {
     /// The address.
     pub address: Address,
-    /// The format of the ledger, if `Content-Type` does not say it.
+    /// Format of the ledger, if `Content-Type` does not tell it.
     pub format: Option<Format>,
     /// The variable that holds the value of `Authorization`.
     pub authorization_env: Option<String>,
-    /// The longest that it may take.
+    /// Timeout of reading.
     pub timeout: Duration,
-    /// The most that is read, in bytes.
+    /// Largest size in bytes.
     pub max_size: usize,
     /// TLS with the address.
     pub tls: ServiceTls,

@@ -1,4 +1,4 @@
-//! Puts a comparison together: the same settings in the configuration and on the command line, if they go together.
+//! Plan of a comparison: checks and combines its settings, from the configuration and from the command line.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -11,15 +11,15 @@ use crate::tables::ledger::comparison::{
     INPUT, LedgerComparison, LedgerSettings, LedgerSide, LedgerSource, LedgerUrl, STORE,
 };
 
-/// The most values that are compared.
+/// Largest number of compared values.
 const MAX_COMPARED: usize = 32;
 
-/// A setting of a comparison that does not go with the others.
+/// Setting of a comparison that conflicts with the others.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LedgerFault {
-    /// The setting, as the configuration calls it.
+    /// Setting by its name in the configuration.
     pub setting: Cow<'static, str>,
-    /// The fault, and what would be right.
+    /// Fault, and its correction.
     pub message: String,
 }
 
@@ -27,10 +27,10 @@ fn refuse<T>(setting: &'static str, message: impl Into<String>) -> Result<T, Led
     Err(LedgerFault { setting: setting.into(), message: message.into() })
 }
 
-/// Puts a comparison together. `grace_is_set` says whether anybody asked for it, or it is the default.
+/// Checks the settings of a comparison, and combines them. `grace_is_set` is false if `grace` is the default.
 ///
 /// # Errors
-/// The first thing that is wrong.
+/// Returns the first fault.
 pub fn plan(settings: &LedgerSettings, grace_is_set: bool) -> Result<LedgerComparison, LedgerFault> {
     let ours_is_store = settings.ours == STORE;
     let Some(their_place) = &settings.theirs else {
@@ -177,7 +177,7 @@ fn their_credential(settings: &LedgerSettings, source: &LedgerSource) -> Result<
     }
 }
 
-/// The files for TLS go with an https:// address only.
+/// Checks that TLS files are given with an https:// address only.
 fn their_tls(settings: &LedgerSettings, source: &LedgerSource) -> Result<(), LedgerFault> {
     let is_encrypted = matches!(source, LedgerSource::Url(url) if url.address.is_encrypted());
     match settings.tls.faults("", is_encrypted).into_iter().next() {
@@ -186,7 +186,7 @@ fn their_tls(settings: &LedgerSettings, source: &LedgerSource) -> Result<(), Led
     }
 }
 
-/// The store has operation ids and times, and nothing else that a provider could know.
+/// Checks the settings for the store, which has only operation ids and times that a provider could know.
 fn store_settings(settings: &LedgerSettings, ours_is_store: bool) -> Result<(), LedgerFault> {
     if !ours_is_store {
         return match &settings.operation {

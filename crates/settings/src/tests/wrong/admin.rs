@@ -1,4 +1,4 @@
-//! Admin tokens that cannot be used, and a listener that would ask for none.
+//! Unusable admin tokens, and a public listener without tokens.
 
 use super::*;
 

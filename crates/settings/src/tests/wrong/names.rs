@@ -1,4 +1,4 @@
-//! Names that nobody knows, or that stand in the wrong place.
+//! Unknown names, and names in the wrong place.
 
 use super::*;
 

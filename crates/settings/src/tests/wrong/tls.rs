@@ -1,4 +1,4 @@
-//! What is said about TLS and does not go together.
+//! TLS settings that conflict.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Settings that do not go together.
+//! Settings that conflict.
 
 use super::*;
 

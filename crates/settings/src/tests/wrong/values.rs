@@ -475,7 +475,7 @@ fn a_match_is_a_method_and_a_path() {
     }
 }
 
-/// A slip in the scheme is no reason to show what follows it.
+/// A typing mistake in the scheme must not reveal the password after it.
 #[test]
 fn no_refusal_of_a_store_shows_its_password() {
     for store in [
