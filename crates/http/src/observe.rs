@@ -23,10 +23,10 @@ pub(crate) struct About {
     /// The operation's name if a rule names it, else `unmatched`: a path is never a label.
     pub(crate) operation: Arc<str>,
     pub(crate) method: Method,
-    /// For logs: the path of the rule's route, or a bounded path without identifiers.
+    /// Path for logs: that of the rule's route, or a bounded one without identifiers.
     pub(crate) path: Arc<str>,
     pub(crate) principal: Option<Principal>,
-    /// For logs: only made if logs are on.
+    /// Prefix of the key's hash for logs: only made if logs are on.
     pub(crate) key_hash_prefix: Option<String>,
 }
 

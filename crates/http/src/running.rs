@@ -130,7 +130,8 @@ impl Registered {
 }
 
 impl Drop for Registered {
-    /// Also on a panic: no waiter waits for an executor that is gone. After `done` this signals nothing.
+    /// Signals the end after a panic, too: no waiter waits for an executor that is gone. After `done` it
+    /// signals nothing.
     fn drop(&mut self) {
         self.tell(None);
     }

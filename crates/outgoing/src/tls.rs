@@ -36,10 +36,10 @@ pub struct TlsSettings {
 /// The servers that are trusted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Trust {
-    /// Those with a certificate of an authority that the system trusts.
+    /// Servers with a certificate of an authority that the system trusts.
     #[default]
     System,
-    /// Those with a certificate of an authority in this file.
+    /// Servers with a certificate of an authority in this file.
     Authorities(PathBuf),
     /// Every server, whatever it shows: an attacker on the network can read and change everything.
     Insecure,

@@ -29,7 +29,7 @@ use crate::tables::tls::{ListenerTls, UpstreamTls};
 use crate::tables::upstream::{UpstreamProtocol, UpstreamReuse};
 use crate::tables::webhook::WebhookConfig;
 
-/// Everything that can be configured.
+/// Complete configuration of a gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The address for clients.
@@ -97,10 +97,10 @@ pub struct Config {
 /// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     #[default]
     Text,
-    /// For programs: one JSON object per line.
+    /// One JSON object per line, for programs.
     Json,
 }
 

@@ -20,15 +20,15 @@ use crate::tls::server::{Accepting, Acceptor, Shown};
 /// Reason for refusing a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
-    /// It has expired since the handshake.
+    /// The certificate has expired since the handshake.
     Ended,
-    /// It is no longer accepted: it was revoked, or its authority is no longer trusted.
+    /// The certificate is no longer accepted: it was revoked, or its authority is no longer trusted.
     Withdrawn,
-    /// It cannot be read.
+    /// The certificate cannot be read.
     Malformed,
-    /// It lacks the configured name.
+    /// The certificate lacks the configured name.
     Missing,
-    /// It has several names in the configured field.
+    /// The certificate has several names in the configured field.
     Several,
     /// The name is not plain text.
     Form,

@@ -11,33 +11,33 @@ use super::keys::{KeySet, Missing, algorithm_of};
 /// Reason for refusing a token: for the log only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// It has more than one `Authorization` line.
+    /// The token has more than one `Authorization` line.
     Several,
-    /// It is longer than `max_token`.
+    /// The token is longer than `max_token`.
     TooLong,
-    /// It is not a signed JWT.
+    /// The token is not a signed JWT.
     Malformed,
-    /// It has critical extensions, which must be understood.
+    /// The token has critical extensions, which must be understood.
     Critical,
-    /// Its algorithm is none, or not allowed.
+    /// The token's algorithm is none, or not allowed.
     Algorithm,
-    /// There is no key to check it with.
+    /// No key can check the token.
     Key(Missing),
-    /// Its signature is wrong.
+    /// The token's signature is wrong.
     Signature,
-    /// Another issuer made it.
+    /// Another issuer made the token.
     Issuer,
-    /// It was made for another audience.
+    /// The token was made for another audience.
     Audience,
-    /// It has no `exp`, or `exp`, `nbf` or `iat` is not a number.
+    /// The token has no `exp`, or `exp`, `nbf` or `iat` is not a number.
     Times,
-    /// It has expired.
+    /// The token has expired.
     Expired,
-    /// It is not valid yet.
+    /// The token is not valid yet.
     NotYetValid,
-    /// Its tenant is missing or cannot be used.
+    /// The token's tenant is missing or cannot be used.
     Tenant,
-    /// Its caller is missing or cannot be used.
+    /// The token's caller is missing or cannot be used.
     Caller,
 }
 
