@@ -549,7 +549,7 @@ fn is_malformed(error: &hyper::Error) -> bool {
         .is_some_and(|cause| !cause.is_io() && cause.reason().is_none())
 }
 
-/// Returns true if the upstream refused the gateway's certificate, or lacks one. In TLS 1.3 this alert comes
+/// Returns true if the upstream refused the gateway's certificate, or requires one. In TLS 1.3 this alert comes
 /// when the gateway's part of the handshake is done and a request may be on its way, which the upstream does
 /// not read any more (RFC 8446, sections 4.4.2.4 and 6.2). These alerts belong to the handshake: no server
 /// sends one after its end.

@@ -11,7 +11,7 @@ use super::keys::{KeySet, Missing, algorithm_of};
 /// Reason for refusing a token: for the log only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// The token has more than one `Authorization` line.
+    /// The request has more than one `Authorization` line.
     Several,
     /// The token is longer than `max_token`.
     TooLong,
