@@ -13,6 +13,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
+use semel_gateway::service::ADDRESS_CHECKS;
 use semel_server::gateway::Gateway;
 use semel_server::telemetry;
 use semel_settings::{Sources, load};
@@ -48,7 +49,8 @@ fn main() -> Result<()> {
              tenant_header = \"X-Tenant\"\ncaller_header = \"X-Caller\"\n{limits}",
             folder.path().join(name).display()
         );
-        let loaded = load(&Sources::new().file("flood.toml", &file)).map_err(|errors| errors.to_string())?;
+        let loaded = load(&Sources::new().file("flood.toml", &file), ADDRESS_CHECKS)
+            .map_err(|errors| errors.to_string())?;
         Ok::<_, Box<dyn std::error::Error + Send + Sync>>(
             server.block_on(Gateway::start(&loaded.config, metrics.clone()))?,
         )

@@ -17,6 +17,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use semel_core::{Clock, Ids, RandomIds, SystemClock};
+use semel_gateway::service::ADDRESS_CHECKS;
 use semel_server::gateway::Gateway;
 use semel_server::telemetry;
 use semel_settings::{Sources, load};
@@ -64,7 +65,7 @@ async fn main() -> Result<ExitCode> {
              [identity]\nsource = \"trusted-headers\"\ntrusted_proxies = [\"127.0.0.1\"]\n\
              tenant_header = \"X-Tenant\"\ncaller_header = \"X-Caller\"\n{more}"
         );
-        let loaded = load(&Sources::new().file("semel.toml", text))?;
+        let loaded = load(&Sources::new().file("semel.toml", text), ADDRESS_CHECKS)?;
         let gateway = Gateway::start(&loaded.config, metrics.clone()).await?;
         let samples = measure(gateway.address, questions).await?;
         trusted &= report(name, &samples);

@@ -108,6 +108,39 @@ impl ReconcileTerms {
     }
 }
 
+/// The options of a reconciler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReconcilerOptions {
+    /// The interval at which it looks for commands that are due.
+    pub interval: Duration,
+    /// The number of commands that it reads at a time.
+    pub batch: usize,
+    /// The number of look-ups that are made at the same time.
+    pub concurrency: usize,
+    /// The longest that one look-up may take. The next one comes after twice this time at the earliest.
+    pub timeout: Duration,
+    /// The number of looks for a command, and the waits between them.
+    pub terms: ReconcileTerms,
+    /// The time that evidence that came by itself is kept, so that it is recognised when it comes again.
+    pub retention: Duration,
+    /// The interval at which dead letters are counted, and old evidence is deleted.
+    pub upkeep: Duration,
+}
+
+impl Default for ReconcilerOptions {
+    fn default() -> ReconcilerOptions {
+        ReconcilerOptions {
+            interval: Duration::from_secs(10),
+            batch: 100,
+            concurrency: 8,
+            timeout: Duration::from_secs(5),
+            terms: ReconcileTerms::default(),
+            retention: Duration::from_secs(30 * 24 * 3600),
+            upkeep: Duration::from_secs(30),
+        }
+    }
+}
+
 /// What is done after a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookedNext {

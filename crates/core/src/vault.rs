@@ -16,6 +16,15 @@ use crate::response::StoredResponse;
 use crate::scope::RecordId;
 pub use crate::sealing::{SealedKind, Sealing, Settler};
 
+/// The longest id of a key.
+pub const MAX_KEY_ID_CHARS: usize = 64;
+
+/// Returns true for a text that can be the id of a key: 1 to 64 letters, digits, dots, dashes and underscores.
+pub fn is_key_id(text: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    (1..=MAX_KEY_ID_CHARS).contains(&text.len()) && text.chars().all(allowed)
+}
+
 /// Seals and opens bytes, under keys that it knows by their ids.
 pub trait Vault: Send + Sync + 'static {
     /// The id of the key that [`seal`](Vault::seal) uses.

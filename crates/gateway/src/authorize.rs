@@ -21,6 +21,7 @@ use semel_outgoing::{Address, Error, Pool, TlsSettings};
 use semel_settings::{Authorization, Config};
 
 use crate::forward;
+use crate::service::tls_settings;
 
 /// Largest answer in bytes. Only its status is read.
 const MAX_ANSWER: usize = 64 * 1024;
@@ -56,8 +57,8 @@ impl Authorizer {
     pub fn new(config: &Config) -> anyhow::Result<Option<Authorizer>> {
         let mut services: HashMap<(Address, TlsSettings), Arc<Pool>> = HashMap::new();
         let mut rule = |settings: &Authorization| -> anyhow::Result<Option<Rule>> {
-            let Some(address) = settings.url.clone() else { return Ok(None) };
-            let place = (address, settings.tls.settings());
+            let Some(url) = &settings.url else { return Ok(None) };
+            let place = (url.address()?, tls_settings(&settings.tls));
             let service = match services.get(&place) {
                 Some(service) => service.clone(),
                 None => {

@@ -113,11 +113,15 @@ mod tests {
     use semel_core::{StateName, Timestamp};
 
     use super::*;
+    use crate::service::ADDRESS_CHECKS;
     use semel_settings::{Sources, load};
 
     fn operations(text: &str) -> Vec<OperationConfig> {
         let file = format!("upstream = \"http://127.0.0.1:3000\"\n{text}");
-        load(&Sources::new().file("semel.toml", file)).expect("it can be used").config.operations
+        load(&Sources::new().file("semel.toml", file), ADDRESS_CHECKS)
+            .expect("it can be used")
+            .config
+            .operations
     }
 
     fn found(text: &str, live: &[&str]) -> Vec<(String, Option<String>)> {

@@ -21,6 +21,7 @@ pub mod listener;
 pub mod peer;
 pub mod proxy;
 pub mod secret;
+pub mod service;
 pub mod tls;
 pub mod upgrade;
 pub mod upstream;

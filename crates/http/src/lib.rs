@@ -63,7 +63,6 @@ pub use identity::{Authenticated, Denied};
 pub use layer::{IdempotencyLayer, Shutdown};
 pub use maintenance::Maintenance;
 pub use operation::{ConfigError, Operation};
-pub use operations::is_command;
 pub use screened::ScreenedBody;
 pub use semel_core::Outcome;
 pub use service::Idempotency;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use http::Method;
 use http::request::Parts;
+use semel_core::method::is_command;
 use semel_core::path::PathExceptions;
 use semel_core::policy::{KeyRequirement, Mode, Profile, Spelling, StoreResponse};
 use semel_core::route::{ForeignRoute, RouteError, RoutePath, check_method, check_path};
@@ -296,43 +297,6 @@ fn parse_route(name: &str, route: &str) -> Result<(Method, RoutePath), ConfigErr
     let path = path.map_err(|error: RouteError| ConfigError::Path(name.to_owned(), error.to_string()))?;
     Ok((method, path))
 }
-
-/// Returns true if a request with this method is a command although it matches no rule. A method that is not registered counts
-/// as one: a request that changes state unprotected must be named.
-pub fn is_command(method: &Method) -> bool {
-    let idempotent = method.is_idempotent() || *method == Method::CONNECT;
-    !idempotent && !IDEMPOTENT_EXTENSIONS.contains(&method.as_str())
-}
-
-/// Registered methods beyond RFC 9110 that are idempotent by definition.
-const IDEMPOTENT_EXTENSIONS: [&str; 26] = [
-    "ACL",
-    "BASELINE-CONTROL",
-    "BIND",
-    "CHECKIN",
-    "CHECKOUT",
-    "COPY",
-    "LABEL",
-    "LINK",
-    "MERGE",
-    "MKACTIVITY",
-    "MKCALENDAR",
-    "MKCOL",
-    "MKREDIRECTREF",
-    "MKWORKSPACE",
-    "MOVE",
-    "ORDERPATCH",
-    "PROPFIND",
-    "PROPPATCH",
-    "QUERY",
-    "REBIND",
-    "REPORT",
-    "SEARCH",
-    "UNBIND",
-    "UNCHECKOUT",
-    "UNLINK",
-    "UNLOCK",
-];
 
 #[cfg(test)]
 mod tests {

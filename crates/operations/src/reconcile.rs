@@ -14,6 +14,7 @@ use semel_flow::reconcile::{
     Webhooks,
 };
 use semel_gateway::secret;
+use semel_gateway::service::tls_settings;
 use semel_settings::{Config, LookUpConfig, OperationConfig, WebhookConfig};
 
 use semel_stores::MemoryStore;
@@ -110,7 +111,7 @@ fn stores_bodies(config: &Config, webhook: &WebhookConfig) -> bool {
 fn look_up(asked: &LookUpConfig) -> anyhow::Result<HttpLookUp> {
     let look_up = HttpLookUp::new(asked.url.as_str(), asked.reading.clone())?
         .timeout(asked.timeout)
-        .tls(asked.tls.settings())?;
+        .tls(tls_settings(&asked.tls))?;
     let Some(name) = &asked.authorization_env else { return Ok(look_up) };
     let value = HeaderValue::from_str(&secret::of_variable(name)?)
         .with_context(|| format!("the variable {} cannot be the value of a header", name.as_str()))?;

@@ -25,6 +25,7 @@ use std::sync::{Arc, OnceLock};
 
 use clap::{Arg, ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use semel_core::{Backend, Records, StoreError};
+use semel_gateway::service::ADDRESS_CHECKS;
 use semel_settings::{Loaded, Sources, StoreLocation};
 use semel_stores::Access;
 use tokio::runtime::Runtime;
@@ -298,5 +299,5 @@ pub(crate) fn load<'a>(
     for (name, value) in flags {
         sources = sources.flag(name, value);
     }
-    Ok(semel_settings::load(&sources)?)
+    Ok(semel_settings::load(&sources, ADDRESS_CHECKS)?)
 }

@@ -23,7 +23,7 @@ use semel_http::{IdempotencyLayer, Maintenance, Operation, Shutdown, WorkerOptio
 use semel_operations::admin::tls_listener::TlsListener;
 use semel_operations::admin::{self, Admin, Gate};
 use semel_operations::{encryption, ledger, reconcile};
-use semel_settings::{Config, Exemption, OperationConfig, PassConfig, path_exceptions};
+use semel_settings::{Config, Exemption, MaintenanceSettings, OperationConfig, PassConfig, path_exceptions};
 use semel_stores::{Access, Breaker};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -109,7 +109,8 @@ impl Gateway {
             config: config.clone(),
         };
         let named = config.operations.iter().map(|operation| operation.name.to_string()).collect();
-        let maintenance = Maintenance { named, ..config.maintenance.clone() };
+        let MaintenanceSettings { sweep_interval, reap_interval, reap_batch } = config.maintenance;
+        let maintenance = Maintenance { sweep_interval, reap_interval, reap_batch, named };
         let ledger = config.ledger.clone().map(|watch| tokio::spawn(ledger::watch(watch, store.clone())));
         let mut background = vec![
             tokio::spawn(maintenance.run(store)),

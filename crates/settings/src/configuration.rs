@@ -5,11 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http::Uri;
+use semel_core::StoreLocation;
 use semel_core::quota::Limits;
+use semel_core::reconcile::ReconcilerOptions;
 use semel_core::{OperationName, Policy};
-use semel_flow::reconcile::ReconcilerOptions;
-use semel_http::Maintenance;
-use semel_stores::StoreLocation;
 
 use crate::engine::kind::{Choice, List, Words};
 use crate::engine::setting::{Setting, setting};
@@ -22,6 +21,7 @@ use crate::tables::encryption::Encryption;
 use crate::tables::hosts::ServiceHost;
 use crate::tables::identity::Identity;
 use crate::tables::ledger::LedgerWatch;
+use crate::tables::maintenance::MaintenanceSettings;
 use crate::tables::operation::OperationConfig;
 use crate::tables::pass::PassConfig;
 use crate::tables::server::{Server, UpgradeProtocol};
@@ -81,7 +81,7 @@ pub struct Config {
     /// The search for evidence about commands whose outcome is unknown.
     pub reconcile: ReconcilerOptions,
     /// Background maintenance.
-    pub maintenance: Maintenance,
+    pub maintenance: MaintenanceSettings,
     /// The comparison of ledgers on a schedule, if there is one.
     pub ledger: Option<LedgerWatch>,
     /// The keys that stored data is encrypted under, if it is.
@@ -148,7 +148,7 @@ impl Default for Config {
             webhooks: Vec::new(),
             limits: Limits::default(),
             reconcile: ReconcilerOptions::default(),
-            maintenance: Maintenance::default(),
+            maintenance: MaintenanceSettings::default(),
             ledger: None,
             encryption: None,
             tls: None,

@@ -4,6 +4,7 @@
 //! (`value`), the ways of writing them (`kind`), one setting (`setting`), the names that there are (`known`), what was found
 //! wrong (`findings`), and one table (`table`).
 
+pub(crate) mod addresses;
 pub(crate) mod diagnostic;
 pub(crate) mod findings;
 pub(crate) mod kind;

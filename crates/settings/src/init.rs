@@ -87,11 +87,12 @@ fn entry(info: &SettingInfo) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tests::CHECKS;
     use crate::{Config, Sources, load};
 
     fn config(text: &str) -> Config {
         let sources = Sources::new().file("semel.toml", text);
-        load(&sources).unwrap_or_else(|errors| panic!("it is refused:\n{errors}")).config
+        load(&sources, CHECKS).unwrap_or_else(|errors| panic!("it is refused:\n{errors}")).config
     }
 
     #[test]

@@ -25,6 +25,7 @@ mod warn;
 
 pub use catalogue::settings;
 pub use configuration::{Config, LogFormat};
+pub use engine::addresses::AddressChecks;
 pub use engine::diagnostic::{Diagnostic, Errors, Severity};
 pub use engine::nearest::nearest;
 pub use engine::setting::SettingInfo;
@@ -35,10 +36,10 @@ pub use load::{Loaded, load};
 pub use parts::proxies::{ForwardedMode, ProxyRange};
 pub use parts::route::Route;
 pub use parts::secret::SecretSource;
-pub use parts::service::ServiceTls;
+pub use parts::service::{ServiceAddress, ServiceTls};
 pub use parts::text::VariableName;
+pub use semel_core::StoreLocation;
 pub use semel_core::redact::redact;
-pub use semel_stores::StoreLocation;
 pub use show::Row;
 pub use sources::{DEFAULT_FILE, Sources};
 pub use tables::admin::{AdminToken, Role};
@@ -55,6 +56,7 @@ pub use tables::ledger::{
     parse_condition, plan as plan_ledger,
 };
 pub use tables::look_up::{LookUpConfig, LookUpUrl};
+pub use tables::maintenance::MaintenanceSettings;
 pub use tables::operation::OperationConfig;
 pub use tables::pass::{Exemption, PassConfig, has_no_body, path_exceptions};
 pub use tables::server::{Server, TunnelLimits, UpgradeProtocol};

@@ -3,6 +3,7 @@
 use crate::catalogue::{KNOWN, TABLES};
 use crate::check;
 use crate::configuration::{Config, GENERAL};
+use crate::engine::addresses::AddressChecks;
 use crate::engine::diagnostic::{Diagnostic, Errors};
 use crate::engine::findings::Findings;
 use crate::engine::known::Advice;
@@ -42,12 +43,12 @@ pub struct Loaded {
     pub file: Option<String>,
 }
 
-/// Reads a configuration.
+/// Reads a configuration; addresses are checked by the rules of whoever uses them.
 ///
 /// # Errors
 /// Returns every error.
-pub fn load(sources: &Sources) -> Result<Loaded, Errors> {
-    let mut loader = Loader::new();
+pub fn load(sources: &Sources, checks: AddressChecks) -> Result<Loaded, Errors> {
+    let mut loader = Loader::new(checks);
     let file = sources.file.as_ref().map_or_else(|| Ok(Table::new()), parse_file);
     let is_readable = file.is_ok();
     match file {
@@ -82,7 +83,7 @@ struct Loader {
 }
 
 impl Loader {
-    fn new() -> Loader {
+    fn new(checks: AddressChecks) -> Loader {
         Loader {
             config: Config::default(),
             admin: AdminTable::default(),
@@ -94,7 +95,7 @@ impl Loader {
             upstream_tls: UpstreamTlsTable::default(),
             operations: Vec::new(),
             webhooks: Vec::new(),
-            findings: Findings::new(KNOWN),
+            findings: Findings::new(KNOWN, checks),
         }
     }
 

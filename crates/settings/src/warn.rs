@@ -3,18 +3,16 @@
 use std::time::Duration;
 
 use semel_core::Policy;
+use semel_core::StoreLocation;
 use semel_core::policy::{KeepRequest, KeyRequirement, OnLeaseExpired, OnServerError, Profile, Spelling};
-use semel_flow::reconcile::http::NotFound;
-use semel_flow::reconcile::webhook::Scheme;
-use semel_outgoing::Address;
-use semel_stores::StoreLocation;
+use semel_core::reading::{NotFound, Scheme};
 
 use crate::configuration::Config;
 use crate::engine::findings::Findings;
 use crate::parts::proxies::ForwardedMode;
 use crate::parts::route::Route;
 use crate::parts::secret::is_readable_by_others;
-use crate::parts::service::{exposed, private_key};
+use crate::parts::service::{ServiceAddress, exposed, private_key};
 use crate::tables::authorization::Authorization;
 use crate::tables::encryption;
 use crate::tables::identity::Identity;
@@ -234,7 +232,9 @@ fn services(findings: &mut Findings, config: &Config) {
         if let Some(asked) = &operation.reconcile {
             let table = format!("{table}.reconcile");
             private_key(findings, &format!("{table}.key"), &asked.tls);
-            if asked.authorization_env.is_some() && asked.url.address().is_exposed() {
+            if asked.authorization_env.is_some()
+                && asked.url.address().is_some_and(ServiceAddress::is_exposed)
+            {
                 exposed(findings, &format!("{table}.url"), "the credential in `authorization_env` crosses");
             }
         }
@@ -251,7 +251,7 @@ fn services(findings: &mut Findings, config: &Config) {
 
 fn authorization(findings: &mut Findings, table: &str, settings: &Authorization) {
     private_key(findings, &format!("{table}.authorize_key"), &settings.tls);
-    if settings.url.as_ref().is_some_and(Address::is_exposed) {
+    if settings.url.as_ref().is_some_and(ServiceAddress::is_exposed) {
         exposed(findings, &format!("{table}.authorize_url"), "the callers' credentials cross");
     }
 }

@@ -10,6 +10,6 @@ mod rotation;
 mod store;
 
 #[cfg(feature = "encryption")]
-pub use aes::{AesVault, InvalidKeys, MAX_KEY_ID_CHARS, is_key_id};
+pub use aes::{AesVault, InvalidKeys};
 pub use rotation::{Rotated, Rotation, Step};
 pub use store::SealedStore;

@@ -16,7 +16,6 @@ pub mod encryption;
 pub mod identity;
 #[cfg(feature = "sql")]
 mod known;
-pub mod location;
 pub mod memory;
 mod open;
 #[cfg(feature = "postgres")]
@@ -26,11 +25,11 @@ pub mod sqlite;
 
 pub use access::Access;
 pub use breaker::Breaker;
-pub use location::StoreLocation;
 pub use memory::MemoryStore;
 pub use open::{OpenError, open, open_with};
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresStore;
+pub use semel_core::StoreLocation;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
 

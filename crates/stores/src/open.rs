@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use semel_core::{Backend, Vault};
+use semel_core::location::InvalidLocation;
+use semel_core::{Backend, StoreLocation, Vault};
 
 use crate::access::Access;
 use crate::encryption::SealedStore;
-use crate::location::{InvalidLocation, StoreLocation};
 use crate::memory::MemoryStore;
 #[cfg(feature = "postgres")]
 use crate::postgres::{self, PostgresOptions, PostgresStore};

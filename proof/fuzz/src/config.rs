@@ -5,6 +5,7 @@
 
 mod lines;
 
+use semel_gateway::service::ADDRESS_CHECKS;
 use semel_settings::{Diagnostic, Loaded, Origin, Sources, load};
 
 /// Placeholder for a password in printed settings.
@@ -30,7 +31,7 @@ pub fn check(input: &[u8]) {
         (_, Ok(text)) => text,
         (_, Err(_)) => return,
     };
-    match load(&Sources::new().file("semel.toml", text)) {
+    match load(&Sources::new().file("semel.toml", text), ADDRESS_CHECKS) {
         Ok(loaded) => {
             loaded.warnings.iter().for_each(|warning| assert!(!warning.to_string().is_empty()));
             check_shown(&loaded);
@@ -63,7 +64,7 @@ fn check_shown(loaded: &Loaded) {
     }
     let set = loaded.rows.iter().filter(|row| row.source != "default");
     let file = as_file(&set.map(|row| (row.name.clone(), row.value.clone())).collect::<Vec<_>>());
-    let again = load(&Sources::new().file("semel.toml", file.as_str()))
+    let again = load(&Sources::new().file("semel.toml", file.as_str()), ADDRESS_CHECKS)
         .unwrap_or_else(|errors| panic!("what is shown is refused:\n{errors}\n{file}"));
     assert!(again.config == loaded.config, "what is shown is another configuration:\n{file}");
     let shown = |loaded: &Loaded| -> Vec<_> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 use semel_core::Principal;
+use semel_gateway::service::ADDRESS_CHECKS;
 use semel_server::gateway::Gateway;
 use semel_settings::{Sources, load};
 use semel_stores::sqlite::ApiKeys;
@@ -108,7 +109,8 @@ impl Lab {
             store.display(),
             protocol.as_str()
         );
-        let loaded = load(&Sources::new().file("semel.toml", file)).expect("the configuration can be used");
+        let loaded = load(&Sources::new().file("semel.toml", file), ADDRESS_CHECKS)
+            .expect("the configuration can be used");
         let metrics = PrometheusBuilder::new().build_recorder().handle();
         let gateway = Gateway::start(&loaded.config, metrics).await.expect("a gateway starts");
         let front = match defect {

@@ -5,7 +5,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use semel_core::state::SettledBy;
-use semel_core::vault::Plaintext;
+use semel_core::vault::{MAX_KEY_ID_CHARS, Plaintext, is_key_id};
 use semel_core::{
     Change, Claim, Fence, Found, OperationId, Principal, Record, RecordId, Sealed, Sealing, State, Statement,
     StoredResult, Vault, VaultError,
@@ -216,4 +216,14 @@ fn a_statement_is_sealed_where_it_brings_a_response() {
     assert_eq!(vault().seal_statement(&without), Ok(without.clone()));
     assert_eq!(vault().open_statement(&without), Ok(without.clone()));
     assert_eq!(without.with_result(result(201)), without, "what brings none is given none");
+}
+
+#[test]
+fn the_id_of_a_key_is_short_and_plain() {
+    for id in ["k", "2026-11.k_1", &"k".repeat(MAX_KEY_ID_CHARS)] {
+        assert!(is_key_id(id), "{id}");
+    }
+    for id in ["", "a b", "a/b", "é", &"k".repeat(MAX_KEY_ID_CHARS + 1)] {
+        assert!(!is_key_id(id), "{id}");
+    }
 }

@@ -18,98 +18,26 @@ use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body_util::Full;
 use semel_core::json::{NotCanonical, Numbers, Pointed, canonicalize};
+use semel_core::reading::MAX_ANSWER;
+pub use semel_core::reading::{Gone, LookUpReading, NotFound};
 use semel_core::transition::Proof;
-use semel_core::{Clock, Found, JsonPointer, OperationId, Record, SystemClock, Timestamp, is_server_error};
+use semel_core::{Clock, Found, OperationId, Record, SystemClock, Timestamp, is_server_error};
 use semel_outgoing::{Address, Client, Error, TlsError, TlsSettings};
 
 use super::look_up::{Finding, LookUp};
 use super::reading::{command, quoted, result, word};
-
-/// Maximum size of an answer.
-const MAX_ANSWER: usize = 1 << 20;
 
 /// Placeholder of the operation id in an address.
 const OPERATION_ID: &str = "{operation_id}";
 const TENANT: &str = "{tenant}";
 const CALLER: &str = "{caller}";
 
-/// Meaning of "not found".
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum NotFound {
-    /// No evidence: the provider may not know the command yet.
-    #[default]
-    Unknown,
-    /// The command was not executed. With [`LookUpReading::deduplicates`] the key is released at once, else after the
-    /// quarantine.
-    NotExecuted,
-}
+/// Judges the answers of a provider by their reading.
+struct Judge<'a>(&'a LookUpReading);
 
-/// Meaning of 410.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Gone {
-    /// No evidence: the path may be gone, and not the command.
-    #[default]
-    NoAnswer,
-    /// A tombstone, if the command's reference is in the answer.
-    Tombstone,
-}
-
-/// Rules for reading a provider's answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LookUpReading {
-    /// Pointer to the object that represents the command; `None`: the whole answer.
-    pub result: Option<JsonPointer>,
-    /// Pointer to the operation id in the object, which proves that it is about this command. Without it, the status
-    /// decides.
-    pub reference: Option<JsonPointer>,
-    /// Pointer to the outcome in the object. Without it, an object with the command's reference means executed.
-    pub status: Option<JsonPointer>,
-    /// Words that mean "executed".
-    pub executed: Vec<String>,
-    /// Words that mean "failed permanently".
-    pub failed: Vec<String>,
-    /// Words that mean "still in progress".
-    pub pending: Vec<String>,
-    /// Meaning of an answer without the command.
-    pub not_found: NotFound,
-    /// Meaning of 410.
-    pub gone: Gone,
-    /// True if the provider deduplicates on our operation id, or a key that is made of it: then nothing can take effect
-    /// twice there, and "not executed" releases the key at once.
-    pub deduplicates: bool,
-    /// Pointer to the body that retries get, in the object; `None`: the whole object.
-    pub response: Option<JsonPointer>,
-    /// Status that retries get if the command was executed: below 400.
-    pub response_status: StatusCode,
-    /// Status that retries get if the command failed: 400 or more.
-    pub failed_status: StatusCode,
-    /// Maximum size of a stored body; of a larger one only the status is stored.
-    pub max_response: usize,
-}
-
-impl Default for LookUpReading {
-    fn default() -> LookUpReading {
-        LookUpReading {
-            result: None,
-            reference: None,
-            status: None,
-            executed: Vec::new(),
-            failed: Vec::new(),
-            pending: Vec::new(),
-            not_found: NotFound::Unknown,
-            gone: Gone::NoAnswer,
-            deduplicates: false,
-            response: None,
-            response_status: StatusCode::OK,
-            failed_status: StatusCode::UNPROCESSABLE_ENTITY,
-            max_response: MAX_ANSWER,
-        }
-    }
-}
-
-impl LookUpReading {
+impl Judge<'_> {
     /// Reads a successful answer about a command.
-    pub fn read(&self, answer: &[u8], about: OperationId) -> Finding {
+    fn read(&self, answer: &[u8], about: OperationId) -> Finding {
         match self.try_to_read(answer, about) {
             Ok(finding) => finding,
             Err(why) => Finding::no_answer(why),
@@ -117,7 +45,7 @@ impl LookUpReading {
     }
 
     fn try_to_read(&self, answer: &[u8], about: OperationId) -> Result<Finding, String> {
-        let object = match &self.result {
+        let object = match &self.0.result {
             None => whole(answer)?,
             Some(pointer) => match pointer.point(answer).map_err(not_json)? {
                 Pointed::Value(object) if object != "null" => object,
@@ -133,7 +61,7 @@ impl LookUpReading {
             return Err("what was found is no object".to_owned());
         }
         let is_named = self.names(&object, about)?;
-        let Some(pointer) = &self.status else {
+        let Some(pointer) = &self.0.status else {
             if !is_named {
                 return Err("nothing says what it is about: name `reference` or `status`".to_owned());
             }
@@ -143,11 +71,11 @@ impl LookUpReading {
         let status = status.ok_or_else(|| format!("there is no status at {pointer} of what was found"))?;
         let seen = format!("its {pointer} is {}", quoted(&status));
         let found = match &status {
-            status if self.executed.contains(status) => self.executed(&object)?,
-            status if self.failed.contains(status) => {
-                Found::Failed(result(self.failed_status, self.body(&object)?, self.max_response))
+            status if self.0.executed.contains(status) => self.executed(&object)?,
+            status if self.0.failed.contains(status) => {
+                Found::Failed(result(self.0.failed_status, self.body(&object)?, self.0.max_response))
             }
-            status if self.pending.contains(status) => Found::Pending,
+            status if self.0.pending.contains(status) => Found::Pending,
             _ => return Err(format!("{seen}, which is none of the words that are known")),
         };
         Ok(Finding::new(found, seen))
@@ -155,7 +83,7 @@ impl LookUpReading {
 
     /// Returns true if an object has this command's reference; false if no reference is configured.
     fn names(&self, object: &str, about: OperationId) -> Result<bool, String> {
-        let Some(pointer) = &self.reference else { return Ok(false) };
+        let Some(pointer) = &self.0.reference else { return Ok(false) };
         let found = word(pointer, object.as_bytes()).map_err(not_json)?;
         let found = found.ok_or_else(|| format!("there is no reference at {pointer} of what was found"))?;
         if command(&found) != Some(about) {
@@ -165,15 +93,15 @@ impl LookUpReading {
     }
 
     /// Reads a 410 answer, which a proxy may also have given.
-    pub fn gone(&self, answer: &[u8], about: OperationId, seen: &str) -> Finding {
-        let object = || match &self.result {
+    fn gone(&self, answer: &[u8], about: OperationId, seen: &str) -> Finding {
+        let object = || match &self.0.result {
             None => whole(answer),
             Some(pointer) => match pointer.point(answer).map_err(not_json)? {
                 Pointed::Value(object) => Ok(object),
                 Pointed::Missing | Pointed::NoPlace => whole(answer),
             },
         };
-        match (self.gone, object().and_then(|object| self.names(&object, about))) {
+        match (self.0.gone, object().and_then(|object| self.names(&object, about))) {
             (Gone::NoAnswer, _) => {
                 Finding::no_answer(format!("{seen}: the path may be gone, and not the command"))
             }
@@ -184,12 +112,12 @@ impl LookUpReading {
     }
 
     fn executed(&self, object: &str) -> Result<Found, String> {
-        Ok(Found::Executed(result(self.response_status, self.body(object)?, self.max_response)))
+        Ok(Found::Executed(result(self.0.response_status, self.body(object)?, self.0.max_response)))
     }
 
     /// Returns the body that retries get.
     fn body(&self, object: &str) -> Result<String, String> {
-        let Some(pointer) = &self.response else { return Ok(object.to_owned()) };
+        let Some(pointer) = &self.0.response else { return Ok(object.to_owned()) };
         match pointer.point(object.as_bytes()) {
             Ok(Pointed::Value(body)) => Ok(body),
             Ok(Pointed::Missing | Pointed::NoPlace) => {
@@ -200,8 +128,8 @@ impl LookUpReading {
     }
 
     /// Returns the finding for a command that the provider does not know.
-    pub fn not_found(&self, seen: &str) -> Finding {
-        match (self.not_found, self.deduplicates) {
+    fn not_found(&self, seen: &str) -> Finding {
+        match (self.0.not_found, self.0.deduplicates) {
             (NotFound::Unknown, _) => Finding::no_answer(format!("the provider does not know it: {seen}")),
             (NotFound::NotExecuted, true) => {
                 Finding::new(Found::NotExecuted(Proof::ProviderDeduplicates), seen)
@@ -346,9 +274,9 @@ impl HttpLookUp {
                     "{answered} with no JSON: a proxy, or another path, does so"
                 ));
             }
-            StatusCode::NOT_FOUND => return self.reading.not_found(&answered),
-            StatusCode::GONE => return self.reading.gone(body, about, &answered),
-            StatusCode::OK => self.reading.read(body, about),
+            StatusCode::NOT_FOUND => return Judge(&self.reading).not_found(&answered),
+            StatusCode::GONE => return Judge(&self.reading).gone(body, about, &answered),
+            StatusCode::OK => Judge(&self.reading).read(body, about),
             // Accepted, partial, or changed by an intermediary.
             status if status.is_success() => {
                 return Finding::no_answer(format!("{answered}, which does not say what became of it"));
@@ -435,6 +363,8 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use semel_core::JsonPointer;
+
     use super::*;
     use semel_core::StoredResult;
 
@@ -470,7 +400,7 @@ mod tests {
 
     #[test]
     fn words_of_the_provider_become_verdicts() {
-        let read = |answer: &str| reading().read(answer.as_bytes(), ID).found;
+        let read = |answer: &str| Judge(&reading()).read(answer.as_bytes(), ID).found;
         match read(&charge(r#""captured""#)) {
             Found::Executed(result) => {
                 assert_eq!(result.status, 201);
@@ -485,7 +415,7 @@ mod tests {
         assert_eq!(read(r#"{"data":[]}"#), Found::NotExecuted(Proof::Quarantine));
         let deduplicates = LookUpReading { deduplicates: true, ..reading() };
         let not_executed = Found::NotExecuted(Proof::ProviderDeduplicates);
-        assert_eq!(deduplicates.read(br#"{"data":[]}"#, ID).found, not_executed);
+        assert_eq!(Judge(&deduplicates).read(br#"{"data":[]}"#, ID).found, not_executed);
     }
 
     #[test]
@@ -504,23 +434,23 @@ mod tests {
             ("no reference", r#"{"data":[{"status":"captured"}]}"#.to_owned()),
         ];
         for (what, answer) in table {
-            let found = reading().read(answer.as_bytes(), ID).found;
+            let found = Judge(&reading()).read(answer.as_bytes(), ID).found;
             assert!(matches!(found, Found::NoAnswer { .. }), "{what}: {found:?}");
         }
         let whole = LookUpReading { result: None, status: None, reference: None, ..reading() };
         for answer in ["<html>", "null", "[]", "{}", "\"x\"", "1", r#"{"error":"no such version"}"#] {
-            let found = whole.read(answer.as_bytes(), ID).found;
+            let found = Judge(&whole).read(answer.as_bytes(), ID).found;
             assert!(matches!(found, Found::NoAnswer { .. }), "without status and reference: {answer}");
         }
         let named = LookUpReading { result: None, status: None, ..reading() };
         for answer in ["null", "[]", "{}", r#"{"reference":null}"#] {
-            let found = named.read(answer.as_bytes(), ID).found;
+            let found = Judge(&named).read(answer.as_bytes(), ID).found;
             assert!(matches!(found, Found::NoAnswer { .. }), "without a status: {answer}");
         }
         let there = format!(r#"{{"reference":"{ID}"}}"#);
-        assert!(matches!(named.read(there.as_bytes(), ID).found, Found::Executed(_)));
+        assert!(matches!(Judge(&named).read(there.as_bytes(), ID).found, Found::Executed(_)));
         let unsure = LookUpReading { not_found: NotFound::Unknown, ..reading() };
-        assert!(matches!(unsure.read(br#"{"data":[]}"#, ID).found, Found::NoAnswer { .. }));
+        assert!(matches!(Judge(&unsure).read(br#"{"data":[]}"#, ID).found, Found::NoAnswer { .. }));
     }
 
     fn judged(reading: LookUpReading, status: u16, kind: Option<&'static str>, body: &str) -> Found {
@@ -585,7 +515,7 @@ mod tests {
     #[test]
     fn a_response_that_is_too_large_is_kept_without_its_body() {
         let small = LookUpReading { max_response: 10, ..reading() };
-        let Found::Executed(result) = small.read(charge(r#""captured""#).as_bytes(), ID).found else {
+        let Found::Executed(result) = Judge(&small).read(charge(r#""captured""#).as_bytes(), ID).found else {
             panic!("it was executed")
         };
         assert_eq!((result.status, result.response.decode().expect("it reads").body), (201, None));

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use semel_core::reconcile::{Evidence, ReconcileTerms, is_dead_letter};
+pub use semel_core::reconcile::ReconcilerOptions;
+use semel_core::reconcile::{Evidence, is_dead_letter};
 use semel_core::transition::Verdict;
 use semel_core::{Filter, Ids, Note, OperationId, RandomIds, Record, Records, StateName, StoreError};
 use tokio::task::JoinSet;
@@ -24,39 +25,6 @@ const REAP_BATCHES: usize = 20;
 /// Number of unknown commands read per page to count the dead letters among them, and number of pages.
 const COUNT_PAGE: usize = 500;
 const COUNT_PAGES: usize = 40;
-
-/// Settings of a reconciler.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReconcilerOptions {
-    /// Interval between two passes.
-    pub interval: Duration,
-    /// Number of commands read in one batch.
-    pub batch: usize,
-    /// Number of concurrent look-ups.
-    pub concurrency: usize,
-    /// Timeout of one look-up. The next one comes after twice this time at the earliest.
-    pub timeout: Duration,
-    /// Number of look-ups of a command, and backoff between them.
-    pub terms: ReconcileTerms,
-    /// Retention of received evidence, so that a repeated event is recognised.
-    pub retention: Duration,
-    /// Interval of counting dead letters and deleting old evidence.
-    pub upkeep: Duration,
-}
-
-impl Default for ReconcilerOptions {
-    fn default() -> ReconcilerOptions {
-        ReconcilerOptions {
-            interval: Duration::from_secs(10),
-            batch: 100,
-            concurrency: 8,
-            timeout: Duration::from_secs(5),
-            terms: ReconcileTerms::default(),
-            retention: Duration::from_secs(30 * 24 * 3600),
-            upkeep: Duration::from_secs(30),
-        }
-    }
-}
 
 /// Looks for evidence about commands whose outcome is unknown. Any number of reconcilers may share one store.
 pub struct Reconciler {

@@ -2,33 +2,14 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName};
+use http::HeaderMap;
 use semel_core::Timestamp;
+use semel_core::reading::Scheme;
 
 use crate::signature::is_signed;
 
 /// Maximum number of signatures checked in one header: more than two keys are never in use.
 const MAX_SIGNATURES: usize = 8;
-
-/// Signature scheme of a source.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Scheme {
-    /// `Semel-Signature: t=…,v1=…` over `t.eventId.body`, with the id in `Semel-Event-Id`: as Semel's own outbox signs.
-    #[default]
-    Semel,
-    /// `Stripe-Signature: t=…,v1=…` over `t.body`.
-    Stripe,
-    /// `sha256=…` over the body, in this header. It has no time: an observed event can be replayed for ever, and only
-    /// its id reveals that.
-    Body(HeaderName),
-}
-
-impl Scheme {
-    /// Returns the scheme of GitHub and others, without a time.
-    pub fn body() -> Scheme {
-        Scheme::Body(HeaderName::from_static("x-hub-signature-256"))
-    }
-}
 
 /// Reason why an event is not authentic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 use semel_core::json::{NotCanonical, Numbers, Pointed, canonicalize};
+pub use semel_core::reading::{EventReading, Scheme};
 use semel_core::reconcile::Heard;
 use semel_core::transition::Proof;
 use semel_core::{Clock, Found, JsonPointer, OperationName, Statement, StoreError, SystemClock};
@@ -27,7 +28,7 @@ use super::bounds::SourceBounds;
 use super::metrics;
 use super::reading::{command, quoted, result, word};
 use super::reconciler::Reconciler;
-pub use super::signature::{NotSigned, Scheme};
+pub use super::signature::NotSigned;
 use super::signature::{announced, one, verify};
 use crate::signature::MIN_KEY;
 
@@ -35,31 +36,6 @@ use crate::signature::MIN_KEY;
 pub const MAX_EVENT: usize = 1 << 20;
 /// Maximum length of an event id.
 const MAX_EVENT_ID: usize = 255;
-
-/// Rules for reading an event.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EventReading {
-    /// Pointer to the event id. With [`Scheme::Semel`], `None` takes it from the header `Semel-Event-Id`.
-    pub event_id: Option<JsonPointer>,
-    /// Pointer to the operation id, or to a key that begins with it and a colon.
-    pub operation_id: JsonPointer,
-    /// Pointer to the attempt, as the provider got it in `Semel-Attempt`, if it repeats it.
-    pub attempt: Option<JsonPointer>,
-    /// Pointer to the word for the outcome.
-    pub verdict: JsonPointer,
-    /// Words that mean "executed".
-    pub executed: Vec<String>,
-    /// Words that mean "failed permanently".
-    pub failed: Vec<String>,
-    /// Words that mean "not executed, and never will be", with the proof of it.
-    pub not_executed: Option<(Vec<String>, Proof)>,
-    /// Pointer to the body that retries get; `None`: the whole event.
-    pub response: Option<JsonPointer>,
-    /// Status that retries get if the command was executed: below 400.
-    pub response_status: StatusCode,
-    /// Status that retries get if the command failed: 400 or more.
-    pub failed_status: StatusCode,
-}
 
 /// Sender of events, with its keys, its bounds and the rules for reading.
 #[derive(Clone)]

@@ -19,6 +19,7 @@ use semel_outgoing::Client;
 use semel_settings::IntrospectionSettings;
 
 use crate::peer::{Peer, network};
+use crate::service::tls_settings;
 use credential::Credential;
 use introspector::Introspector;
 
@@ -61,7 +62,7 @@ pub(crate) fn identify(
 /// Fails if the service cannot be asked with these settings, or accepts no connection.
 pub async fn reach(settings: &IntrospectionSettings) -> anyhow::Result<()> {
     check(settings)?;
-    Client::new(settings.url.clone(), settings.tls.settings())?.connect().await?;
+    Client::new(settings.url.address()?, tls_settings(&settings.tls))?.connect().await?;
     Ok(())
 }
 
@@ -83,12 +84,14 @@ fn refused(check: &'static str) {
 mod tests {
     use std::time::Duration;
 
-    use semel_settings::{Claim, IntrospectionSettings, Presentation, ServiceTls, TenantSource};
+    use semel_settings::{
+        Claim, IntrospectionSettings, Presentation, ServiceAddress, ServiceTls, TenantSource,
+    };
 
     /// Returns the settings that tests begin with.
     pub(in crate::identity::introspection) fn settings() -> IntrospectionSettings {
         IntrospectionSettings {
-            url: "http://127.0.0.1:1/introspect".parse().expect("it is an address"),
+            url: ServiceAddress::new("http://127.0.0.1:1/introspect").expect("it is an address"),
             presentation: Presentation::Form,
             cookie: None,
             authorization_env: None,

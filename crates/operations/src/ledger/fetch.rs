@@ -6,7 +6,8 @@ use http::header::{ACCEPT, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body_util::Full;
 use semel_flow::reconcile::ledger::{Ages, Columns, Format, Ledger, Reading};
-use semel_outgoing::{Client, Error, ServiceAnswer, TlsError};
+use semel_gateway::service::tls_settings;
+use semel_outgoing::{Client, Error, ServiceAnswer};
 use semel_settings::LedgerUrl;
 
 /// Value of `Accept` if no format is configured.
@@ -42,7 +43,7 @@ fn request(client: &Client, url: &LedgerUrl) -> anyhow::Result<Request<Full<Byte
         Some(Format::Json) => "application/json",
         None => ANY,
     };
-    let request = client.request(Method::GET, url.address.target()).header(ACCEPT, accept);
+    let request = client.request(Method::GET, client.address().target()).header(ACCEPT, accept);
     let mut request = request.body(Full::default())?;
     if let Some(authorization) = authorization(url)? {
         request.headers_mut().insert(AUTHORIZATION, authorization);
@@ -85,8 +86,8 @@ async fn read_body(
 ///
 /// # Errors
 /// Fails if no certificate can be for the host.
-pub(super) fn client(url: &LedgerUrl) -> Result<Client, TlsError> {
-    Ok(Client::new(url.address.clone(), url.tls.settings())?
+pub(super) fn client(url: &LedgerUrl) -> anyhow::Result<Client> {
+    Ok(Client::new(url.address.address()?, tls_settings(&url.tls))?
         .connect_timeout(url.timeout)
         .timeout(url.timeout))
 }

@@ -40,9 +40,9 @@ pub(super) async fn read(
         LedgerSource::Url(url) => {
             let reading = fetch(url, &side.columns, ages).await;
             // The query of an address may hold secrets.
-            let address = &url.address;
-            reading
-                .with_context(|| format!("{}://{}{}", address.scheme(), address.authority(), address.path()))
+            let address = url.address.uri();
+            let scheme = address.scheme_str().unwrap_or_default();
+            reading.with_context(|| format!("{scheme}://{}{}", url.address.authority(), address.path()))
         }
     }
 }

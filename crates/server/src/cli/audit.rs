@@ -117,7 +117,7 @@ mod tests {
             let report = audit(&text, &AuditOptions::default()).expect("it is read").to_json();
             let listed = report["endpoints"].as_array().is_some_and(|endpoints| !endpoints.is_empty());
             let method = Method::from_bytes(name.as_bytes()).expect("it is a method");
-            assert_eq!(listed, semel_http::is_command(&method), "{name}");
+            assert_eq!(listed, semel_core::method::is_command(&method), "{name}");
         }
     }
 }

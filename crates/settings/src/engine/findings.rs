@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use crate::engine::addresses::AddressChecks;
 use crate::engine::diagnostic::{Diagnostic, Errors};
 use crate::engine::known::{Advice, KnownNames};
 use crate::engine::nearest::nearest;
@@ -12,6 +13,7 @@ use crate::engine::value::{Content, Entry, Value};
 /// Findings from reading a configuration. Settings are known by their path, such as `defaults.ttl`.
 pub(crate) struct Findings {
     known: KnownNames,
+    checks: AddressChecks,
     errors: Vec<Diagnostic>,
     warnings: Vec<Diagnostic>,
     origins: HashMap<String, Origin>,
@@ -20,9 +22,10 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    pub(crate) fn new(known: KnownNames) -> Findings {
+    pub(crate) fn new(known: KnownNames, checks: AddressChecks) -> Findings {
         Findings {
             known,
+            checks,
             errors: Vec::new(),
             warnings: Vec::new(),
             origins: HashMap::new(),
@@ -33,6 +36,11 @@ impl Findings {
     /// Returns the names that there are.
     pub(crate) fn known(&self) -> KnownNames {
         self.known
+    }
+
+    /// Returns the checks of addresses.
+    pub(crate) fn checks(&self) -> AddressChecks {
+        self.checks
     }
 
     pub(crate) fn add_errors(&mut self, errors: Vec<Diagnostic>) {
@@ -56,7 +64,7 @@ impl Findings {
 
     /// Reads a value into the holder of its setting.
     pub(crate) fn read<T>(&mut self, setting: &Setting<T>, target: &mut T, path: &str, value: &Value) {
-        match (setting.read)(target, value) {
+        match (setting.read)(target, value, &self.checks) {
             Ok(()) => {
                 self.unreadable.remove(path);
             }

@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 
+use crate::engine::addresses::AddressChecks;
 use crate::engine::nearest::nearest;
 use crate::engine::source::Origin;
 use crate::engine::value::{Content, Value};
@@ -28,8 +29,13 @@ pub(crate) trait Kind {
     /// Reads one text.
     fn parse(text: &str) -> Result<Self::Value, Refusal>;
 
+    /// Checks an address that was read by the rules of whoever uses it.
+    fn check_address(_: &Self::Value, _: &AddressChecks) -> Result<(), Refusal> {
+        Ok(())
+    }
+
     /// Reads a value as it was given.
-    fn read(value: &Value) -> Result<Self::Value, Wrong> {
+    fn read(value: &Value, checks: &AddressChecks) -> Result<Self::Value, Wrong> {
         let parsed = match &value.content {
             Content::Text(text) => Self::parse(text),
             Content::Integer(digits) if Self::BARE_INTEGER => Self::parse(digits),
@@ -40,7 +46,8 @@ pub(crate) trait Kind {
             | Content::Table(_)
             | Content::Other(_) => Err(Refusal::Unexpected),
         };
-        parsed.map_err(|refusal| Wrong::new(value, &Self::expected(), &refusal))
+        let checked = parsed.and_then(|read| Self::check_address(&read, checks).map(|()| read));
+        checked.map_err(|refusal| Wrong::new(value, &Self::expected(), &refusal))
     }
 
     /// Returns the value as TOML; `None` if the setting is not set.
@@ -111,6 +118,10 @@ impl<K: Kind> Kind for OrOff<K> {
         }
     }
 
+    fn check_address(value: &Self::Value, checks: &AddressChecks) -> Result<(), Refusal> {
+        value.as_ref().map_or(Ok(()), |value| K::check_address(value, checks))
+    }
+
     fn show(value: &Self::Value) -> Option<String> {
         value.as_ref().map_or_else(|| Some(quoted("off")), K::show)
     }
@@ -134,8 +145,8 @@ impl<K: Kind> Kind for Maybe<K> {
         K::parse(text).map(Some)
     }
 
-    fn read(value: &Value) -> Result<Self::Value, Wrong> {
-        K::read(value).map(Some)
+    fn read(value: &Value, checks: &AddressChecks) -> Result<Self::Value, Wrong> {
+        K::read(value, checks).map(Some)
     }
 
     fn show(value: &Self::Value) -> Option<String> {
@@ -157,10 +168,10 @@ impl<K: Kind> Kind for OneOrMore<K> {
         K::parse(text).map(|one| vec![one])
     }
 
-    fn read(value: &Value) -> Result<Self::Value, Wrong> {
+    fn read(value: &Value, checks: &AddressChecks) -> Result<Self::Value, Wrong> {
         match &value.content {
-            Content::List(_) => List::<K>::read(value),
-            _ => K::read(value).map(|one| vec![one]),
+            Content::List(_) => List::<K>::read(value, checks),
+            _ => K::read(value, checks).map(|one| vec![one]),
         }
     }
 
@@ -187,10 +198,10 @@ impl<K: Kind> Kind for List<K> {
         Err(Refusal::Unexpected)
     }
 
-    fn read(value: &Value) -> Result<Self::Value, Wrong> {
+    fn read(value: &Value, checks: &AddressChecks) -> Result<Self::Value, Wrong> {
         let elements = value.elements();
         let elements = elements.ok_or_else(|| Wrong::new(value, &Self::expected(), &Refusal::Unexpected))?;
-        elements.iter().map(K::read).collect()
+        elements.iter().map(|element| K::read(element, checks)).collect()
     }
 
     fn show(value: &Self::Value) -> Option<String> {

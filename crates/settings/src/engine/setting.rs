@@ -1,5 +1,6 @@
 //! A setting: its name, its help, and the functions that read and show it.
 
+use crate::engine::addresses::AddressChecks;
 use crate::engine::kind::Wrong;
 use crate::engine::value::Value;
 
@@ -11,7 +12,7 @@ pub(crate) struct Setting<T> {
     pub(crate) example: Option<&'static str>,
     pub(crate) expected: fn() -> String,
     pub(crate) choices: fn() -> Vec<&'static str>,
-    pub(crate) read: fn(&mut T, &Value) -> Result<(), Wrong>,
+    pub(crate) read: fn(&mut T, &Value, &AddressChecks) -> Result<(), Wrong>,
     /// Returns the value as TOML; `None` if it is not set.
     pub(crate) show: fn(&T) -> Option<String>,
 }
@@ -26,8 +27,8 @@ macro_rules! setting {
             example: [$(Some($example),)? None][0],
             expected: <$kind as $crate::engine::kind::Kind>::expected,
             choices: <$kind as $crate::engine::kind::Kind>::choices,
-            read: |target, value| {
-                target.$($field).+ = <$kind as $crate::engine::kind::Kind>::read(value)?;
+            read: |target, value, checks| {
+                target.$($field).+ = <$kind as $crate::engine::kind::Kind>::read(value, checks)?;
                 Ok(())
             },
             show: |target| <$kind as $crate::engine::kind::Kind>::show(&target.$($field).+),

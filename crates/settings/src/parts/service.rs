@@ -1,13 +1,72 @@
 //! A service that the gateway asks: its address, and `ca`, `certificate` and `key` beside it.
 
+use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 
+use http::Uri;
+use http::uri::Scheme;
 use semel_core::redact::redact;
-use semel_outgoing::{Address, AddressError, CertificateFiles, TlsSettings};
 
+use crate::engine::addresses::AddressChecks;
 use crate::engine::findings::Findings;
 use crate::engine::kind::{Kind, Refusal, quoted};
 use crate::parts::secret::is_readable_by_others;
+
+/// The address of a service that the gateway asks: an `http://` or `https://` URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceAddress {
+    text: String,
+    uri: Uri,
+}
+
+impl ServiceAddress {
+    /// Returns the address, unless the text is no URL or has another scheme.
+    pub fn new(text: &str) -> Option<ServiceAddress> {
+        let uri: Uri = text.parse().ok()?;
+        let scheme = uri.scheme()?;
+        (*scheme == Scheme::HTTP || *scheme == Scheme::HTTPS)
+            .then(|| ServiceAddress { text: text.to_owned(), uri })
+    }
+
+    /// Returns the address as the type that a client takes.
+    ///
+    /// # Errors
+    /// If it is none for the client.
+    pub fn address<A: FromStr>(&self) -> Result<A, A::Err> {
+        self.text.parse()
+    }
+
+    /// Returns the address with its parts.
+    pub fn uri(&self) -> &Uri {
+        &self.uri
+    }
+
+    /// Returns host and port, as they were written.
+    pub fn authority(&self) -> &str {
+        self.uri.authority().map_or("", |authority| authority.as_str())
+    }
+
+    /// Returns true if the connection is encrypted.
+    pub fn is_encrypted(&self) -> bool {
+        self.uri.scheme() == Some(&Scheme::HTTPS)
+    }
+
+    /// Returns true if whatever is sent there crosses a network in the clear.
+    pub fn is_exposed(&self) -> bool {
+        let host = self.uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+        let is_local =
+            host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+        !self.is_encrypted() && !is_local
+    }
+}
+
+impl fmt::Display for ServiceAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.uri.fmt(f)
+    }
+}
 
 /// TLS with a service that the gateway asks, unchecked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,13 +87,6 @@ pub(crate) struct TlsFault {
 }
 
 impl ServiceTls {
-    /// Returns the TLS settings.
-    pub fn settings(&self) -> TlsSettings {
-        let own = self.certificate.clone().zip(self.key.clone());
-        let own = own.map(|(certificate, key)| CertificateFiles { certificate, key });
-        TlsSettings { trust: self.ca.clone().into(), own }
-    }
-
     /// Returns every setting that cannot be used; their names begin with `prefix`.
     pub(crate) fn faults(&self, prefix: &str, is_encrypted: bool) -> Vec<TlsFault> {
         let named = [("ca", &self.ca), ("certificate", &self.certificate), ("key", &self.key)];
@@ -61,9 +113,10 @@ pub(crate) fn check(
     findings: &mut Findings,
     (table, prefix): (&str, &str),
     tls: &ServiceTls,
-    address: Option<&Address>,
+    address: Option<&ServiceAddress>,
 ) {
-    for TlsFault { setting, message } in tls.faults(prefix, address.is_none_or(Address::is_encrypted)) {
+    for TlsFault { setting, message } in tls.faults(prefix, address.is_none_or(ServiceAddress::is_encrypted))
+    {
         let path = format!("{table}.{setting}");
         // Settings that an operation has from the defaults were checked there.
         if findings.is_set(&path) {
@@ -90,21 +143,22 @@ pub(crate) fn exposed(findings: &mut Findings, path: &str, what: &str) {
     }
 }
 
-impl Kind for Address {
-    type Value = Address;
+impl Kind for ServiceAddress {
+    type Value = ServiceAddress;
 
     fn expected() -> String {
         "an address such as \"https://authz.internal/check\"".to_owned()
     }
 
-    fn parse(text: &str) -> Result<Address, Refusal> {
-        text.parse().map_err(|error| match error {
-            AddressError::Malformed | AddressError::Scheme => Refusal::Unexpected,
-            other => Refusal::Because(other.to_string()),
-        })
+    fn parse(text: &str) -> Result<ServiceAddress, Refusal> {
+        ServiceAddress::new(text).ok_or(Refusal::Unexpected)
     }
 
-    fn show(value: &Address) -> Option<String> {
+    fn check_address(value: &ServiceAddress, checks: &AddressChecks) -> Result<(), Refusal> {
+        (checks.service)(&value.text).map_err(Refusal::Because)
+    }
+
+    fn show(value: &ServiceAddress) -> Option<String> {
         Some(quoted(&redact(&value.to_string())))
     }
 }

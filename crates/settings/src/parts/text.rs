@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use semel_core::Principal;
 use semel_core::redact::redact;
 
+use crate::engine::addresses::AddressChecks;
 use crate::engine::kind::{Kind, Refusal, Wrong, quoted};
 use crate::engine::value::{Content, Value};
 
@@ -75,7 +76,7 @@ impl Kind for CommandLine {
         Err(Refusal::Unexpected)
     }
 
-    fn read(value: &Value) -> Result<Vec<String>, Wrong> {
+    fn read(value: &Value, _: &AddressChecks) -> Result<Vec<String>, Wrong> {
         let refuse = || Wrong::new(value, &Self::expected(), &Refusal::Unexpected);
         let Content::List(elements) = &value.content else { return Err(refuse()) };
         let text = |element: &Value| match &element.content {

@@ -2,19 +2,17 @@
 
 use std::time::Duration;
 
-use semel_outgoing::Address;
-
 use crate::engine::kind::OrOff;
 use crate::engine::setting::{Setting, setting};
 use crate::parts::scalar::{Period, Wait};
-use crate::parts::service::ServiceTls;
+use crate::parts::service::{ServiceAddress, ServiceTls};
 use crate::parts::text::FilePath;
 
 /// Service that authorizes callers of an operation, if there is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authorization {
     /// The address of the service.
-    pub url: Option<Address>,
+    pub url: Option<ServiceAddress>,
     /// Timeout of an answer.
     pub timeout: Duration,
     /// Time for which a yes is cached.
@@ -38,7 +36,7 @@ impl Default for Authorization {
 pub(crate) const AUTHORIZATION: &[Setting<Authorization>] = &[
     setting!(
         "authorize_url",
-        OrOff<Address>,
+        OrOff<ServiceAddress>,
         url,
         "Who is asked whether a caller may, for each command and each replay"
     ),

@@ -1,7 +1,7 @@
 //! `[encryption]`: the keys that stored data is encrypted under: their ids and sources, never the keys themselves.
 
 use semel_core::Plaintext;
-use semel_stores::encryption::is_key_id;
+use semel_core::vault::is_key_id;
 
 use crate::engine::findings::Findings;
 use crate::engine::kind::{Choice, Kind, Maybe, Refusal, Words, quoted};

@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use semel_outgoing::Address;
-
 use crate::engine::findings::Findings;
 use crate::engine::kind::{Kind, Refusal, Words, quoted};
-use crate::parts::service::{self, ServiceTls};
+use crate::parts::service::{self, ServiceAddress, ServiceTls};
 use crate::parts::text::VariableName;
 use crate::tables::client_certificate::CertificateTable;
 use crate::tables::jwt::{Claim, JwtTable};
@@ -15,7 +13,7 @@ use crate::tables::jwt::{Claim, JwtTable};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IntrospectionSettings {
     /// Address of the service.
-    pub url: Address,
+    pub url: ServiceAddress,
     /// Form of the request with a credential.
     pub presentation: Presentation,
     /// Cookie that holds a session, if sessions are accepted.
@@ -60,7 +58,7 @@ pub enum TenantSource {
 /// Settings of `[identity]` about introspection, unchecked.
 #[derive(Clone, Debug)]
 pub(crate) struct IntrospectionTable {
-    pub(crate) url: Option<Address>,
+    pub(crate) url: Option<ServiceAddress>,
     pub(crate) presentation: Presentation,
     pub(crate) cookie: Option<String>,
     pub(crate) authorization_env: Option<VariableName>,

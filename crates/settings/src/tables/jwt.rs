@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use semel_core::JsonPointer;
 use semel_core::redact::redact;
-use semel_outgoing::Address;
 use serde_json::Value;
 
+use crate::engine::addresses::AddressChecks;
 use crate::engine::findings::Findings;
 use crate::engine::kind::{Kind, Refusal, Words, quoted};
-use crate::parts::service::{self, ServiceTls};
+use crate::parts::service::{self, ServiceAddress, ServiceTls};
 
 /// Rules for checking a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub enum KeySource {
     /// File with the keys.
     File(PathBuf),
     /// Address of the keys.
-    Url(Address),
+    Url(ServiceAddress),
 }
 
 impl fmt::Display for KeySource {
@@ -221,7 +221,7 @@ impl Kind for KeySource {
 
     fn parse(text: &str) -> Result<KeySource, Refusal> {
         if text.contains("://") {
-            return <Address as Kind>::parse(text).map(KeySource::Url);
+            return ServiceAddress::parse(text).map(KeySource::Url);
         }
         match text {
             "" => Err(Refusal::Unexpected),
@@ -229,6 +229,13 @@ impl Kind for KeySource {
                 Err(Refusal::Because("it holds a control character".to_owned()))
             }
             path => Ok(KeySource::File(PathBuf::from(path))),
+        }
+    }
+
+    fn check_address(value: &KeySource, checks: &AddressChecks) -> Result<(), Refusal> {
+        match value {
+            KeySource::Url(address) => ServiceAddress::check_address(address, checks),
+            KeySource::File(_) => Ok(()),
         }
     }
 

@@ -5,7 +5,7 @@ mod plan;
 
 use std::time::Duration;
 
-use semel_flow::reconcile::ledger::{Condition, Format};
+use semel_core::ledger::{Condition, Format};
 
 use crate::engine::findings::Findings;
 use crate::engine::kind::{Choice, Kind, List, Maybe, OrOff, Refusal, Words, quoted};
@@ -182,7 +182,7 @@ pub(crate) fn check(findings: &mut Findings, table: &LedgerTable) -> Option<Ledg
         findings.error(findings.origin(&path(name)), &path(name), message);
         return None;
     }
-    match plan(&table.settings, findings.is_set("ledger.grace")) {
+    match plan(&table.settings, findings.is_set("ledger.grace"), &findings.checks()) {
         Ok(comparison) => {
             let LedgerTable { interval, first_after, .. } = *table;
             Some(LedgerWatch { comparison, interval, first_after })

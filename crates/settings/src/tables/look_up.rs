@@ -4,18 +4,17 @@ use std::time::Duration;
 
 use http::StatusCode;
 use semel_core::JsonPointer;
+use semel_core::reading::{Gone, LookUpReading, NotFound};
 use semel_core::redact::redact;
-use semel_flow::reconcile::http::{Gone, LookUpReading, NotFound};
-use semel_flow::reconcile::{HttpLookUp, HttpLookUpError};
-use semel_outgoing::Address;
 
+use crate::engine::addresses::AddressChecks;
 use crate::engine::findings::Findings;
 use crate::engine::kind::{Choice, Kind, List, Maybe, Refusal, Words, quoted};
 use crate::engine::setting::{Setting, setting};
 use crate::engine::table::read_table;
 use crate::engine::value::{Content, Entry};
 use crate::parts::scalar::{Period, Switch};
-use crate::parts::service::{self, ServiceTls};
+use crate::parts::service::{self, ServiceAddress, ServiceTls};
 use crate::parts::text::{FilePath, VariableName};
 use crate::parts::word::{GoodStatus, Word, ambiguous, twofold};
 
@@ -70,11 +69,14 @@ impl LookUpTable {
     }
 }
 
+/// The parts of an address that stand for a command.
+const PLACEHOLDERS: [&str; 3] = ["{operation_id}", "{tenant}", "{caller}"];
+
 /// An address in which `{operation_id}` stands for a command's id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookUpUrl {
     text: String,
-    address: Address,
+    address: Option<ServiceAddress>,
 }
 
 impl LookUpUrl {
@@ -84,8 +86,8 @@ impl LookUpUrl {
     }
 
     /// Returns the address, with placeholder text for the command.
-    pub fn address(&self) -> &Address {
-        &self.address
+    pub fn address(&self) -> Option<&ServiceAddress> {
+        self.address.as_ref()
     }
 
     /// Returns true if only the query names the command: a provider that does not know the parameter ignores
@@ -103,11 +105,12 @@ impl Kind for LookUpUrl {
     }
 
     fn parse(text: &str) -> Result<LookUpUrl, Refusal> {
-        match HttpLookUp::new(text, LookUpReading::default()) {
-            Ok(look_up) => Ok(LookUpUrl { text: text.to_owned(), address: look_up.address().clone() }),
-            Err(HttpLookUpError::Tls(error)) => Err(Refusal::Because(error.to_string())),
-            Err(HttpLookUpError::Address(_, why)) => Err(Refusal::Because(why)),
-        }
+        let plain = PLACEHOLDERS.iter().fold(text.to_owned(), |text, name| text.replace(name, "x"));
+        Ok(LookUpUrl { text: text.to_owned(), address: ServiceAddress::new(&plain) })
+    }
+
+    fn check_address(value: &LookUpUrl, checks: &AddressChecks) -> Result<(), Refusal> {
+        (checks.look_up)(&value.text).map_err(Refusal::Because)
     }
 
     fn show(value: &LookUpUrl) -> Option<String> {
@@ -259,7 +262,7 @@ pub(crate) fn read(findings: &mut Findings, path: &str, entry: &Entry) -> Option
 /// Checks that the settings of an `[operation.reconcile]` are consistent.
 fn check(findings: &mut Findings, prefix: &str, table: &LookUpTable) {
     let reading = &table.reading;
-    service::check(findings, (prefix, ""), &table.tls, table.url.as_ref().map(LookUpUrl::address));
+    service::check(findings, (prefix, ""), &table.tls, table.url.as_ref().and_then(LookUpUrl::address));
     let path = |name: &str| format!("{prefix}.{name}");
     let words = ["executed", "failed", "pending"];
     if reading.status.is_none() {

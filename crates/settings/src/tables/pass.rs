@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use http::Method;
+use semel_core::method::is_command;
 use semel_core::path::{PathException, PathExceptions};
 use semel_core::route::RoutePath;
-use semel_http::is_command;
 
 use crate::engine::findings::Findings;
 use crate::engine::kind::{Choice, Kind, List, Maybe, Refusal, Words, quoted};

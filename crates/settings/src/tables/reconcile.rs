@@ -1,6 +1,6 @@
 //! `[reconcile]`: the search for evidence about commands whose outcome is unknown.
 
-use semel_flow::reconcile::ReconcilerOptions;
+use semel_core::reconcile::ReconcilerOptions;
 
 use crate::engine::setting::{Setting, setting};
 use crate::parts::scalar::{Count, Period, Tries};

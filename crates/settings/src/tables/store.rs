@@ -1,8 +1,9 @@
 //! `store`: the place of records.
 
-use semel_stores::StoreLocation;
-use semel_stores::location::InvalidLocation;
+use semel_core::StoreLocation;
+use semel_core::location::InvalidLocation;
 
+use crate::engine::addresses::AddressChecks;
 use crate::engine::kind::{Kind, Refusal, quoted};
 use crate::engine::nearest::nearest;
 
@@ -20,6 +21,16 @@ impl Kind for StoreLocation {
             InvalidLocation::SqliteInMemory => Refusal::DidYouMean("memory:".to_owned()),
             InvalidLocation::Malformed(why) => Refusal::Because(why),
         })
+    }
+
+    fn check_address(value: &StoreLocation, checks: &AddressChecks) -> Result<(), Refusal> {
+        match value {
+            StoreLocation::Postgres(url) => {
+                let Ok(text) = url.address::<String>();
+                (checks.postgres)(&text).map_err(Refusal::Because)
+            }
+            StoreLocation::Memory | StoreLocation::Sqlite(_) => Ok(()),
+        }
     }
 
     fn show(value: &StoreLocation) -> Option<String> {
@@ -43,8 +54,10 @@ fn meant(text: &str) -> Option<String> {
 mod tests {
     use proptest::prelude::*;
     use semel_core::redact::redact;
+    use semel_stores::postgres::Address;
 
     use super::*;
+    use crate::tests::CHECKS;
 
     proptest! {
         /// Whatever separates its parts: what is said about an address that cannot be read, or can, shows none of them.
@@ -56,9 +69,10 @@ mod tests {
         ) {
             let password = separators.iter().fold("hunterA".to_owned(), |all, separator| format!("{all}{separator}hunterB"));
             let url = format!("{scheme}semel:{password}{rest}");
-            let shown = match StoreLocation::parse(&url) {
+            let read = StoreLocation::parse(&url);
+            let shown = match read.and_then(|store| StoreLocation::check_address(&store, &CHECKS).map(|()| store)) {
                 Ok(store) => format!("{store} {store:?}") + &match &store {
-                    StoreLocation::Postgres(url) => url.address().map_or_else(|error| error.to_string(), |address| address.describe()),
+                    StoreLocation::Postgres(url) => url.address::<Address>().map_or_else(|error| error.to_string(), |address| address.describe()),
                     _ => String::new(),
                 },
                 Err(Refusal::Because(why) | Refusal::DidYouMean(why)) => why,

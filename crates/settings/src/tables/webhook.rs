@@ -7,9 +7,9 @@ pub(crate) use rows::WEBHOOK;
 use std::time::Duration;
 
 use http::{HeaderName, StatusCode};
+use semel_core::reading::{EventReading, Scheme};
 use semel_core::transition::Proof;
 use semel_core::{JsonPointer, OperationName};
-use semel_flow::reconcile::webhook::{EventReading, Scheme};
 
 use crate::engine::findings::Findings;
 use crate::engine::kind::{Kind, Refusal, Words, quoted};

@@ -221,10 +221,7 @@ fn every_setting_of_the_file_arrives() {
         Server { max_connections: 5, head_timeout, body_timeout, idle_timeout, max_head: 8192, tunnels };
     assert_eq!(config.server, server);
     let (sweep_interval, reap_interval) = (seconds(1), seconds(120));
-    assert_eq!(
-        config.maintenance,
-        Maintenance { sweep_interval, reap_interval, reap_batch: 7, ..Maintenance::default() }
-    );
+    assert_eq!(config.maintenance, MaintenanceSettings { sweep_interval, reap_interval, reap_batch: 7 });
     let policy = &config.defaults;
     assert_eq!((policy.key, policy.profile), (KeyRequirement::Optional, Profile::Stripe));
     assert_eq!(policy.key_rules.syntax, KeySyntax::Strict);
@@ -359,7 +356,7 @@ command = ["pass", "show", "semel/2025"]
 
 #[test]
 fn a_ledger_is_compared_if_another_is_named() {
-    use semel_flow::reconcile::ledger::{Condition, Format};
+    use semel_core::ledger::{Condition, Format};
 
     assert_eq!(config("[ledger]\ninterval = \"1h\"\ngrace = \"1h\"").ledger, None);
     let text = r#"

@@ -1,8 +1,7 @@
 //! Look-ups of unknown commands, and webhooks that send events about them.
 
 use super::*;
-use semel_flow::reconcile::http::NotFound;
-use semel_flow::reconcile::webhook::Scheme;
+use semel_core::reading::{NotFound, Scheme};
 
 const PAGE: &str = include_str!("../../../../docs/src/how-to/reconcile.md");
 

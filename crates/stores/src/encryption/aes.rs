@@ -4,19 +4,11 @@ use std::collections::HashMap;
 
 use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use bytes::Bytes;
+use semel_core::vault::is_key_id;
 use semel_core::{Plaintext, Sealed, Sealing, Vault, VaultError};
-
-/// The longest id of a key.
-pub const MAX_KEY_ID_CHARS: usize = 64;
 
 /// How many bytes prove that nothing was changed.
 const TAG_LEN: usize = 16;
-
-/// Whether this can be the id of a key: 1 to 64 letters, digits, dots, dashes and underscores.
-pub fn is_key_id(text: &str) -> bool {
-    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-    (1..=MAX_KEY_ID_CHARS).contains(&text.len()) && text.chars().all(allowed)
-}
 
 /// Seals under one key, and opens under any that it has. Sealed bytes are the nonce, the ciphertext and the tag.
 pub struct AesVault {

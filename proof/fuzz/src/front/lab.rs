@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use metrics_exporter_prometheus::PrometheusBuilder;
+use semel_gateway::service::ADDRESS_CHECKS;
 use semel_server::gateway::Gateway;
 use semel_settings::{Sources, load};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -57,7 +58,7 @@ impl Lab {
             let file = format!(
                 "listen = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"\nstore = \"memory:\"\nupstream = \"http://{upstream}\"\n"
             );
-            let loaded = load(&Sources::new().file("semel.toml", file)).expect("it can be used");
+            let loaded = load(&Sources::new().file("semel.toml", file), ADDRESS_CHECKS).expect("it can be used");
             let metrics = PrometheusBuilder::new().build_recorder().handle();
             Gateway::start(&loaded.config, metrics).await.expect("a gateway starts")
         });

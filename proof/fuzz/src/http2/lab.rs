@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use metrics_exporter_prometheus::PrometheusBuilder;
+use semel_gateway::service::ADDRESS_CHECKS;
 use semel_server::gateway::Gateway;
 use semel_settings::{Sources, load};
 use semel_testkit::client::{Reply, pay};
@@ -95,7 +96,8 @@ impl Lab {
                 "listen = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"\nstore = \"memory:\"\n\
                  upstream = \"http://{upstream}\"\nupstream_protocol = \"h2c\"\n"
             );
-            let loaded = load(&Sources::new().file("semel.toml", file)).expect("it can be used");
+            let loaded =
+                load(&Sources::new().file("semel.toml", file), ADDRESS_CHECKS).expect("it can be used");
             let metrics = PrometheusBuilder::new().build_recorder().handle();
             let gateway = Gateway::start(&loaded.config, metrics).await.expect("a gateway starts");
             let front = match reader {

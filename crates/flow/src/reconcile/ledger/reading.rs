@@ -1,8 +1,7 @@
 //! Parses the bytes of a ledger: selects columns, filters entries, and refuses unreadable input.
 
-use std::path::Path;
-
 use semel_core::json::{self as core_json, FoundValue};
+pub use semel_core::ledger::{Columns, Condition, Format};
 use semel_core::{JsonPointer, Timestamp};
 
 use super::compare::same;
@@ -14,87 +13,12 @@ use super::unreadable::Unreadable;
 /// UTF-8 byte order mark, which some programs write at the start of a file.
 const BYTE_ORDER_MARK: &[u8; 3] = b"\xef\xbb\xbf";
 
-/// Format of a ledger.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// CSV; the first line names the columns.
-    Csv,
-    /// One JSON object on each line.
-    Ndjson,
-    /// A JSON list of objects.
-    Json,
-}
-
-impl Format {
-    /// All formats.
-    pub const ALL: [Format; 3] = [Format::Csv, Format::Ndjson, Format::Json];
-
-    /// Returns the name of the format.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Format::Csv => "csv",
-            Format::Ndjson => "ndjson",
-            Format::Json => "json",
-        }
-    }
-
-    /// Returns the format of a file with this name, by its extension.
-    pub fn of_path(path: &Path) -> Option<Format> {
-        match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
-            "csv" => Some(Format::Csv),
-            "ndjson" | "jsonl" => Some(Format::Ndjson),
-            "json" => Some(Format::Json),
-            _ => None,
-        }
-    }
-
-    /// Returns the format of a response with this `Content-Type`.
-    pub fn of_content_type(content_type: &str) -> Option<Format> {
-        let (media_type, _) = content_type.split_once(';').unwrap_or((content_type, ""));
-        match media_type.trim().to_ascii_lowercase().as_str() {
-            "text/csv" => Some(Format::Csv),
-            "application/x-ndjson"
-            | "application/ndjson"
-            | "application/jsonl"
-            | "application/x-jsonlines" => Some(Format::Ndjson),
-            "application/json" => Some(Format::Json),
-            _ => None,
-        }
-    }
-}
-
-/// Filter condition: a column must hold this value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Condition {
-    /// Name of the column.
-    pub name: String,
-    /// Required value.
-    pub value: String,
-}
-
-/// Columns that are used. A name is that of a column in CSV; in JSON, that of a member, or a JSON Pointer if it begins
-/// with a slash.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Columns {
-    /// Column that identifies an entry.
-    pub reference: String,
-    /// Columns that must be equal in both ledgers.
-    pub compare: Vec<String>,
-    /// Column with the time of an entry.
-    pub time: Option<String>,
-    /// Filter: an entry counts if each named column has one of the values given for it.
-    pub filter: Vec<Condition>,
-    /// Separator: a reference is cut at its first occurrence.
-    pub strip_suffix: Option<String>,
-}
-
-impl Columns {
-    /// Returns all names, in the order in which [`Reading`] takes the values.
-    fn names(&self) -> Vec<&str> {
-        let conditions = self.filter.iter().map(|condition| &condition.name);
-        let names = std::iter::once(&self.reference).chain(&self.compare).chain(&self.time).chain(conditions);
-        names.map(String::as_str).collect()
-    }
+/// Returns every name, in the order in which [`Reading`] wants the values.
+fn names(columns: &Columns) -> Vec<&str> {
+    let conditions = columns.filter.iter().map(|condition| &condition.name);
+    let names =
+        std::iter::once(&columns.reference).chain(&columns.compare).chain(&columns.time).chain(conditions);
+    names.map(String::as_str).collect()
 }
 
 /// Parser of a ledger. Feed it the whole input, in order and in pieces of any size.
@@ -145,7 +69,7 @@ impl Reading {
     /// # Errors
     /// If a name is not valid in this format.
     pub fn new(format: Format, columns: &Columns, ages: Ages) -> Result<Reading, Unreadable> {
-        let names = columns.names();
+        let names = names(columns);
         let pointers = || names.iter().map(|name| pointer(name)).collect::<Result<Vec<_>, _>>();
         let source = match format {
             Format::Csv => Source::Csv { csv: Csv::new(), header: None },
@@ -251,7 +175,7 @@ impl Header {
 impl Taker {
     fn fields(&mut self, header: &mut Option<Header>, line: u32, fields: &[&str]) -> Result<(), Unreadable> {
         let Some(header) = header else {
-            *header = Some(Header::read(line, fields, &self.columns.names())?);
+            *header = Some(Header::read(line, fields, &names(&self.columns))?);
             self.met.fill(true);
             return Ok(());
         };
@@ -273,7 +197,7 @@ impl Taker {
             *met |= *found != FoundValue::Nothing;
         }
         if let Some(nested) = found.iter().position(|found| *found == FoundValue::Nested) {
-            let why = format!("{:?} is no text and no number, but has members", self.columns.names()[nested]);
+            let why = format!("{:?} is no text and no number, but has members", names(&self.columns)[nested]);
             return Err(Unreadable::at(line, why));
         }
         let text = |found| if let FoundValue::Text(text) = found { text } else { String::new() };
@@ -303,7 +227,7 @@ impl Taker {
     fn finish(self) -> Result<Ledger, Unreadable> {
         let is_empty = self.ledger.is_empty() && self.ledger.left_out == 0;
         if let Some(missing) = self.met.iter().position(|met| !met && !is_empty) {
-            let why = format!("no entry has a member {:?}: is it called so?", self.columns.names()[missing]);
+            let why = format!("no entry has a member {:?}: is it called so?", names(&self.columns)[missing]);
             return Err(Unreadable::everywhere(why));
         }
         Ok(self.ledger)

@@ -25,6 +25,7 @@ use super::credential::{Credential, Digest};
 use super::verdict::{self, Reading, Verdict};
 use super::{INVALID, challenge, refused};
 use crate::secret;
+use crate::service::tls_settings;
 
 /// Largest answer in bytes.
 const MAX_ANSWER: usize = 64 * 1024;
@@ -49,7 +50,8 @@ pub(super) struct Introspector {
 
 impl Introspector {
     pub(super) fn new(settings: &IntrospectionSettings) -> anyhow::Result<Introspector> {
-        let pool = Pool::new(settings.url.clone(), settings.tls.settings()).context("`introspection_url`")?;
+        let address = settings.url.address().context("`introspection_url`")?;
+        let pool = Pool::new(address, tls_settings(&settings.tls)).context("`introspection_url`")?;
         pool.check().context("`[identity]`")?;
         let authorization = match &settings.authorization_env {
             None => None,
@@ -257,7 +259,7 @@ fn count(outcome: &'static str) {
 mod tests {
     use super::*;
     use crate::identity::introspection::tests::settings;
-    use semel_outgoing::Address;
+    use semel_settings::ServiceAddress;
 
     #[tokio::test]
     async fn answers_are_remembered_for_their_time_and_an_outage_is_not() {
@@ -286,7 +288,7 @@ mod tests {
     }
 
     /// Starts a service that accepts and counts connections and never answers.
-    async fn silent() -> (Address, Arc<std::sync::atomic::AtomicUsize>) {
+    async fn silent() -> (ServiceAddress, Arc<std::sync::atomic::AtomicUsize>) {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = format!("http://{}/", listener.local_addr().expect("it is bound"));
         let taken = Arc::new(std::sync::atomic::AtomicUsize::new(0));
@@ -298,7 +300,7 @@ mod tests {
                 counter.store(held.len(), std::sync::atomic::Ordering::SeqCst);
             }
         });
-        (address.parse().expect("it is an address"), taken)
+        (ServiceAddress::new(&address).expect("it is an address"), taken)
     }
 
     #[tokio::test]

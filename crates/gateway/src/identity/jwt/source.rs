@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::Verifier;
+use crate::service::tls_settings;
 
 /// Largest key set in bytes.
 const MAX_BYTES: usize = 256 * 1024;
@@ -38,7 +39,7 @@ impl Reader {
         Ok(match &settings.keys {
             KeySource::File(path) => Reader::File(path.clone()),
             KeySource::Url(address) => {
-                let pool = Pool::new(address.clone(), settings.tls.settings())?;
+                let pool = Pool::new(address.address()?, tls_settings(&settings.tls))?;
                 pool.check()?;
                 Reader::Url(pool)
             }

@@ -7,6 +7,7 @@ use anyhow::{Context, anyhow};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use semel_core::StateName;
 use semel_flow::reconcile::ledger::{Condition, Counted, Finding, FindingKind, Format, Report};
+use semel_gateway::service::ADDRESS_CHECKS;
 use semel_operations::ledger::{Compared, compare};
 use semel_settings::{
     LedgerComparison as Comparison, LedgerSettings as Settings, LedgerSource as Source, ServiceTls,
@@ -239,7 +240,7 @@ fn asked_for(args: &LedgerArgs) -> anyhow::Result<Comparison> {
         max_size: defaults.max_size,
         tls: ServiceTls { ca: args.ca.clone(), certificate: args.certificate.clone(), key: args.key.clone() },
     };
-    plan(&settings, grace.is_some())
+    plan(&settings, grace.is_some(), &ADDRESS_CHECKS)
         .map_err(|refusal| anyhow!("--{}: {}", refusal.setting.replace('_', "-"), refusal.message))
 }
 

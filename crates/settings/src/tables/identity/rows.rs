@@ -1,12 +1,12 @@
 //! The settings of `[identity]`.
 
 use http::HeaderName;
-use semel_outgoing::Address;
 
 use crate::engine::kind::{Choice, List, Maybe};
 use crate::engine::setting::{Setting, setting};
 use crate::parts::proxies::ProxyRange;
 use crate::parts::scalar::{Period, Size, Wait};
+use crate::parts::service::ServiceAddress;
 use crate::parts::text::{FilePath, Name, Text, VariableName};
 use crate::tables::client_certificate::CertificateField;
 use crate::tables::identity::{IdentitySource, IdentityTable};
@@ -96,7 +96,7 @@ pub(crate) const IDENTITY: &[Setting<IdentityTable>] = &[
     ),
     setting!(
         "introspection_url",
-        Maybe<Address>,
+        Maybe<ServiceAddress>,
         introspection.url,
         "With introspection: who is shown a token or a session, and names its tenant and caller",
         "\"https://auth.example/introspect\""

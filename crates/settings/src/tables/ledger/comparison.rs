@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use semel_flow::reconcile::ledger::{Columns, Condition, Format};
-use semel_outgoing::Address;
+use semel_core::ledger::{Columns, Condition, Format};
 
-use crate::parts::service::ServiceTls;
+use crate::parts::service::{ServiceAddress, ServiceTls};
 
 /// Settings of a comparison, unchecked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,14 +130,14 @@ pub enum LedgerSource {
     /// Standard input.
     Input(Format),
     /// Address.
-    Url(LedgerUrl),
+    Url(Box<LedgerUrl>),
 }
 
 /// An address that answers with a ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LedgerUrl {
     /// The address.
-    pub address: Address,
+    pub address: ServiceAddress,
     /// Format of the ledger, if `Content-Type` does not tell it.
     pub format: Option<Format>,
     /// The variable that holds the value of `Authorization`.

@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use semel_flow::reconcile::ledger::{Columns, Format};
-use semel_outgoing::{Address, AddressError};
+use semel_core::ledger::{Columns, Format};
 
-use crate::parts::service::TlsFault;
+use crate::engine::addresses::AddressChecks;
+use crate::parts::service::{ServiceAddress, TlsFault};
 use crate::tables::ledger::comparison::{
     INPUT, LedgerComparison, LedgerSettings, LedgerSide, LedgerSource, LedgerUrl, STORE,
 };
@@ -31,13 +31,17 @@ fn refuse<T>(setting: &'static str, message: impl Into<String>) -> Result<T, Led
 ///
 /// # Errors
 /// Returns the first fault.
-pub fn plan(settings: &LedgerSettings, grace_is_set: bool) -> Result<LedgerComparison, LedgerFault> {
+pub fn plan(
+    settings: &LedgerSettings,
+    grace_is_set: bool,
+    checks: &AddressChecks,
+) -> Result<LedgerComparison, LedgerFault> {
     let ours_is_store = settings.ours == STORE;
     let Some(their_place) = &settings.theirs else {
         return refuse("theirs", "missing: the other ledger, a file or an address");
     };
     let our_source = our_source(settings)?;
-    let their_source = their_source(settings, their_place)?;
+    let their_source = their_source(settings, their_place, checks)?;
     if our_source.is_input() && their_source.is_input() {
         return refuse("theirs", "only one of the two can be the standard input");
     }
@@ -107,18 +111,22 @@ fn our_source(settings: &LedgerSettings) -> Result<LedgerSource, LedgerFault> {
     }
 }
 
-fn their_source(settings: &LedgerSettings, place: &str) -> Result<LedgerSource, LedgerFault> {
+fn their_source(
+    settings: &LedgerSettings,
+    place: &str,
+    checks: &AddressChecks,
+) -> Result<LedgerSource, LedgerFault> {
     let format = settings.their_format.or(settings.format);
     match place {
         STORE => refuse("theirs", "the store is our ledger; a file of that name is \"./store\""),
-        address if is_address(address) => Ok(LedgerSource::Url(LedgerUrl {
-            address: parse_address(address)?,
+        address if is_address(address) => Ok(LedgerSource::Url(Box::new(LedgerUrl {
+            address: parse_address(address, checks)?,
             format,
             authorization_env: settings.authorization_env.clone(),
             timeout: settings.timeout,
             max_size: settings.max_size,
             tls: settings.tls.clone(),
-        })),
+        }))),
         place => local(place, format, "theirs", "their_format"),
     }
 }
@@ -127,17 +135,20 @@ fn is_address(place: &str) -> bool {
     place.contains("://")
 }
 
-fn parse_address(text: &str) -> Result<Address, LedgerFault> {
-    text.parse().or_else(|error| match error {
-        AddressError::Credentials => refuse(
+fn parse_address(text: &str, checks: &AddressChecks) -> Result<ServiceAddress, LedgerFault> {
+    let address = ServiceAddress::new(text);
+    if address.as_ref().is_some_and(|address| address.authority().contains('@')) {
+        return refuse(
             "theirs",
             "credentials do not belong in the address: `authorization_env` names a variable for them",
-        ),
-        _ => refuse(
-            "theirs",
-            format!("expected an address such as \"https://provider.example/charges.ndjson\": {error}"),
-        ),
-    })
+        );
+    }
+    let expected = "expected an address such as \"https://provider.example/charges.ndjson\"";
+    match ((checks.service)(text), address) {
+        (Ok(()), Some(address)) => Ok(address),
+        (Err(why), _) => refuse("theirs", format!("{expected}: {why}")),
+        (Ok(()), None) => refuse("theirs", expected),
+    }
 }
 
 fn local(
@@ -211,10 +222,11 @@ fn store_settings(settings: &LedgerSettings, ours_is_store: bool) -> Result<(), 
 mod tests {
     use std::time::Duration;
 
-    use semel_flow::reconcile::ledger::Condition;
+    use semel_core::ledger::Condition;
 
     use super::*;
     use crate::parts::service::ServiceTls;
+    use crate::tests::CHECKS;
 
     fn files() -> LedgerSettings {
         let text = |text: &str| Some(text.to_owned());
@@ -234,7 +246,7 @@ mod tests {
     fn theirs_is_called_like_ours_unless_it_is_said() {
         let names = vec!["amount".to_owned()];
         let settings = LedgerSettings { compare: names.clone(), time: Some("at".to_owned()), ..files() };
-        let plan = plan(&settings, false).expect("it goes together");
+        let plan = plan(&settings, false, &CHECKS).expect("it goes together");
         assert_eq!(plan.theirs.columns, plan.ours.columns);
         assert_eq!(plan.ours.source, LedgerSource::File("a.csv".into(), Format::Csv));
         assert_eq!(plan.theirs.source, LedgerSource::File("b.json".into(), Format::Json));
@@ -244,7 +256,7 @@ mod tests {
             their_time: Some("created".to_owned()),
             ..settings
         };
-        let plan = super::plan(&settings, true).expect("it goes together");
+        let plan = super::plan(&settings, true, &CHECKS).expect("it goes together");
         assert_eq!((plan.ours.columns.reference, plan.theirs.columns.reference), ("id".into(), "key".into()));
         assert_eq!(plan.theirs.columns.compare, ["value"]);
         assert_eq!(plan.theirs.columns.time.as_deref(), Some("created"));
@@ -293,12 +305,12 @@ mod tests {
             (LedgerSettings { compare: names(1), ..store() }, "compare", "only operation ids"),
             (LedgerSettings { our_filter: vec![condition], ..store() }, "our_filter", "only operation ids"),
         ] {
-            let refusal = plan(&settings, false).expect_err(part);
+            let refusal = plan(&settings, false, &CHECKS).expect_err(part);
             assert_eq!(refusal.setting, setting, "{refusal:?}");
             assert!(refusal.message.contains(part), "{refusal:?}");
         }
-        assert_eq!(plan(&files(), true).expect_err("nothing has an age").setting, "grace");
-        assert!(plan(&store(), true).is_ok(), "records have an age");
-        assert!(plan(&LedgerSettings { tls: files_for_tls(), ..at("https://a/b") }, false).is_ok());
+        assert_eq!(plan(&files(), true, &CHECKS).expect_err("nothing has an age").setting, "grace");
+        assert!(plan(&store(), true, &CHECKS).is_ok(), "records have an age");
+        assert!(plan(&LedgerSettings { tls: files_for_tls(), ..at("https://a/b") }, false, &CHECKS).is_ok());
     }
 }

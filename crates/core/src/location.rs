@@ -4,10 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use semel_core::redact::redact;
-
-#[cfg(feature = "postgres")]
-use crate::postgres::{Address, AddressError};
+use crate::redact::redact;
 
 /// The place of records.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,13 +21,12 @@ pub enum StoreLocation {
 #[derive(Clone, PartialEq, Eq)]
 pub struct PostgresUrl(String);
 
-#[cfg(feature = "postgres")]
 impl PostgresUrl {
-    /// Returns the address, ready to be used.
+    /// Returns the address as the type that a store takes, password included.
     ///
     /// # Errors
     /// If it is no address of a database.
-    pub fn address(&self) -> Result<Address, AddressError> {
+    pub fn address<A: FromStr>(&self) -> Result<A, A::Err> {
         self.0.parse()
     }
 }
@@ -89,10 +85,7 @@ impl FromStr for StoreLocation {
             return Err(InvalidLocation::Reserved(RESERVED_SCHEME));
         }
         if ["postgres:", "postgresql:"].iter().any(|scheme| text.starts_with(scheme)) {
-            let url = PostgresUrl(text.to_owned());
-            #[cfg(feature = "postgres")]
-            url.address().map_err(|error| InvalidLocation::Malformed(error.to_string()))?;
-            return Ok(StoreLocation::Postgres(url));
+            return Ok(StoreLocation::Postgres(PostgresUrl(text.to_owned())));
         }
         match text.strip_prefix("sqlite:") {
             None => Err(InvalidLocation::UnknownScheme),

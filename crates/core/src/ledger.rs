@@ -1,0 +1,111 @@
+//! The form of a ledger: how it is written, and which of its entries and columns count. Plain data: `semel-flow` compares by it.
+
+use std::path::Path;
+
+/// The format of a ledger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Lines of fields with commas between; the first names the columns.
+    Csv,
+    /// One JSON object on each line.
+    Ndjson,
+    /// A JSON list of objects.
+    Json,
+}
+
+impl Format {
+    /// Every format.
+    pub const ALL: [Format; 3] = [Format::Csv, Format::Ndjson, Format::Json];
+
+    /// Returns its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Format::Csv => "csv",
+            Format::Ndjson => "ndjson",
+            Format::Json => "json",
+        }
+    }
+
+    /// Returns the format of a file with this name, if its extension says so.
+    pub fn of_path(path: &Path) -> Option<Format> {
+        match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
+            "csv" => Some(Format::Csv),
+            "ndjson" | "jsonl" => Some(Format::Ndjson),
+            "json" => Some(Format::Json),
+            _ => None,
+        }
+    }
+
+    /// Returns the format of a response with this `Content-Type`, if that says so.
+    pub fn of_content_type(content_type: &str) -> Option<Format> {
+        let (media_type, _) = content_type.split_once(';').unwrap_or((content_type, ""));
+        match media_type.trim().to_ascii_lowercase().as_str() {
+            "text/csv" => Some(Format::Csv),
+            "application/x-ndjson"
+            | "application/ndjson"
+            | "application/jsonl"
+            | "application/x-jsonlines" => Some(Format::Ndjson),
+            "application/json" => Some(Format::Json),
+            _ => None,
+        }
+    }
+}
+
+/// An entry counts only if it has this value there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// The column.
+    pub name: String,
+    /// The value that it must hold.
+    pub value: String,
+}
+
+/// The columns of an entry that count. A name is that of a column in CSV; in JSON, it is that of a member, or a JSON Pointer if it
+/// begins with a slash.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Columns {
+    /// The column that entries are found by.
+    pub reference: String,
+    /// The columns that must be the same on both sides.
+    pub compare: Vec<String>,
+    /// The column with the time of an entry.
+    pub time: Option<String>,
+    /// Entries count if each column that is named here has one of the values that are given for it.
+    pub filter: Vec<Condition>,
+    /// A reference ends where this first stands in it.
+    pub strip_suffix: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_format_is_known_by_its_name_its_file_and_its_content_type() {
+        let names = Format::ALL.map(Format::as_str);
+        assert_eq!(names, ["csv", "ndjson", "json"]);
+        for (path, format) in [
+            ("a.csv", Some(Format::Csv)),
+            ("a.b/C.CSV", Some(Format::Csv)),
+            ("a.ndjson", Some(Format::Ndjson)),
+            ("a.jsonl", Some(Format::Ndjson)),
+            ("a.json", Some(Format::Json)),
+            ("a.txt", None),
+            ("csv", None),
+        ] {
+            assert_eq!(Format::of_path(Path::new(path)), format, "{path}");
+        }
+        for (content_type, format) in [
+            ("text/csv; charset=utf-8", Some(Format::Csv)),
+            ("application/x-ndjson", Some(Format::Ndjson)),
+            ("application/ndjson", Some(Format::Ndjson)),
+            ("application/jsonl", Some(Format::Ndjson)),
+            ("application/x-jsonlines", Some(Format::Ndjson)),
+            (" Application/JSON ;a=b", Some(Format::Json)),
+            ("text/plain", None),
+            ("", None),
+        ] {
+            assert_eq!(Format::of_content_type(content_type), format, "{content_type}");
+        }
+    }
+}
