@@ -9,6 +9,7 @@ use async_trait::async_trait;
 
 use crate::audit::AuditLog;
 use crate::change::{Change, Note, NoteTaken};
+use crate::identity::StoreId;
 use crate::ids::OperationId;
 use crate::outbox::Outbox;
 use crate::progress::{Item, Progress};
@@ -157,7 +158,11 @@ pub trait Records: Upkeep {
 }
 
 /// A store with all that it keeps. `Arc<dyn Backend>` is also an `Arc` of each of its parts, for whoever needs no more.
+#[async_trait]
 pub trait Backend: Records + Evidence + Usage + AuditLog + Reseal {
+    /// Returns the id of the store, which tells it from every other; `None` if it is gone with its process.
+    async fn store_id(&self) -> Result<Option<StoreId>, StoreError>;
+
     /// Its messages; `None` if it keeps none.
     fn outbox(self: Arc<Self>) -> Option<Arc<dyn Outbox>>;
 }

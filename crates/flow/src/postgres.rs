@@ -15,8 +15,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use semel_core::{
-    Change, Claim, Command, Decision, Note, OperationId, Reason, Record, RecordId, StoreAnswer, Timestamp,
-    Transacted, Vault, VaultError,
+    Change, Claim, Command, Decision, Note, OperationId, Reason, Record, RecordId, StoreAnswer, StoreId,
+    Timestamp, Transacted, Vault, VaultError,
 };
 use semel_faults::{Point, reached};
 use semel_stores::postgres::{self as store, Address, DbError, Executor, Standbys, StoreClock};
@@ -75,6 +75,15 @@ impl PostgresTransactions {
     /// the pool's address as far as its options tell; they do not tell client certificates, for instance.
     pub fn standbys_at(self, address: Address) -> PostgresTransactions {
         PostgresTransactions { standbys: Arc::new(OnceLock::from(Standbys::new(address))), ..self }
+    }
+
+    /// Reads the id of the store in the pool's database.
+    ///
+    /// # Errors
+    /// If the database has no store, or cannot be asked.
+    pub async fn store_id(&self) -> Result<StoreId, DbError> {
+        let mut connection = self.pool.acquire().await.map_err(|error| joined::db_error(&error))?;
+        store::store_id(&mut Lent(Joined::new(&mut connection))).await
     }
 
     /// Executes a command: its claim, the writes of `work` and the response commit together, or nothing happened.

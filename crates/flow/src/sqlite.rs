@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, InterruptHandle, TransactionBehavior};
 use semel_core::{
-    Claim, Command, Decision, Note, OperationId, Record, StoreAnswer, StoreError, Timestamp, Transacted,
-    Vault, VaultError,
+    Claim, Command, Decision, Note, OperationId, Record, StoreAnswer, StoreError, StoreId, Timestamp,
+    Transacted, Vault, VaultError,
 };
 use semel_faults::{Lever, Point, reached_by_thread};
 use semel_stores::sqlite::{self as store, OpenError, Place, SqliteOptions};
@@ -130,6 +130,14 @@ impl SqliteTransactions {
     pub fn hold(mut self, hold: Duration) -> SqliteTransactions {
         self.hold = hold;
         self
+    }
+
+    /// Reads the id of the store in the file.
+    ///
+    /// # Errors
+    /// If the file has no store, or cannot be read.
+    pub async fn store_id(&self) -> rusqlite::Result<StoreId> {
+        store::store_id(&*self.connection.lock().await)
     }
 
     /// Executes a command: its claim, the writes of `work` and the response commit together, or nothing happened.

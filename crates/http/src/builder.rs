@@ -57,7 +57,8 @@ pub struct Builder<T = IdempotencyLayer> {
     answer_bytes: usize,
     store_timeout: Duration,
     body_timeout: Duration,
-    limits: Option<(Limits, Arc<dyn Usage>)>,
+    limits: Option<Limits>,
+    usage: Option<Arc<dyn Usage>>,
     evidence: Option<Arc<dyn Evidence>>,
     clock: Box<dyn Clock>,
     ids: Box<dyn Ids>,
@@ -88,6 +89,7 @@ impl<T> Builder<T> {
             store_timeout: CALL_DEADLINE,
             body_timeout: Duration::from_secs(60),
             limits: None,
+            usage: None,
             evidence: None,
             clock: Box::new(SystemClock),
             ids: Box::new(RandomIds),
@@ -368,8 +370,8 @@ impl<T> Builder<T> {
 
     /// Sets the quotas of tenants and callers. Without it, there are none.
     ///
-    /// A request beyond its quota gets 429 and `Retry-After`; a retry of a known command is not a new key, and goes on. `usage`,
-    /// which every store of Semel implements, counts for all nodes together: each node reports its use once a second, and counts
+    /// A request beyond its quota gets 429 and `Retry-After`; a retry of a known command is not a new key, and goes on.
+    /// [`usage`](Builder::usage) counts for all nodes together: each node reports its use once a second, and counts
     /// stored records every five seconds, or less often if that takes long. So a limit holds exactly on one node, and on
     /// several nodes within the use of the others meanwhile. If stored records or bytes are limited, call [`Usage::prepare`]
     /// once before.
@@ -390,12 +392,19 @@ impl<T> Builder<T> {
     /// };
     /// let layer = IdempotencyLayer::builder(store.clone())
     ///     .identify(|_| Principal::new("acme", "alice").map_err(|_| Denied::unauthenticated()))
-    ///     .limits(Limits { tenant, ..Limits::default() }, store)
+    ///     .usage(store)
+    ///     .limits(Limits { tenant, ..Limits::default() })
     ///     .build()?;
     /// # Ok::<(), semel_http::ConfigError>(())
     /// ```
-    pub fn limits(mut self, limits: Limits, usage: Arc<dyn Usage>) -> Builder<T> {
-        self.limits = limits.is_anything().then_some((limits, usage));
+    pub fn limits(mut self, limits: Limits) -> Builder<T> {
+        self.limits = limits.is_anything().then_some(limits);
+        self
+    }
+
+    /// Sets the counter of all nodes for [`limits`](Builder::limits); every store of Semel is one.
+    pub fn usage(mut self, usage: Arc<dyn Usage>) -> Builder<T> {
+        self.usage = Some(usage);
         self
     }
 
@@ -437,6 +446,11 @@ impl<T> Builder<T> {
             return Err(ConfigError::NoResults(name.to_owned()));
         }
         operations.check_tier(self.store.tier())?;
+        let quotas = match (self.limits, self.usage) {
+            (None, _) => None,
+            (Some(limits), Some(usage)) => Some(Quotas::new(limits, usage, self.store_timeout)),
+            (Some(_), None) => return Err(ConfigError::NoUsage),
+        };
         observe::begin_matching(operations.labels(), self.clock.now());
         let shared = Shared {
             store: self.store,
@@ -456,7 +470,7 @@ impl<T> Builder<T> {
             answers: Room::new(self.answer_bytes),
             store_timeout: self.store_timeout,
             body_timeout: self.body_timeout,
-            quotas: self.limits.map(|(limits, usage)| Quotas::new(limits, usage, self.store_timeout)),
+            quotas,
             labels: Labels::default(),
             clock: self.clock,
             ids: self.ids,

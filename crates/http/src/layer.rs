@@ -40,6 +40,11 @@ impl IdempotencyLayer {
         IdempotencyLayer { shared: Arc::new(shared) }
     }
 
+    /// Returns the names of the operations, as metrics show them.
+    pub fn operation_names(&self) -> impl Iterator<Item = &str> {
+        self.shared.operations.labels().iter().map(|label| &**label)
+    }
+
     /// Returns a worker that executes asynchronous commands with `inner`, the service that this layer is put around. If no worker
     /// on the same store [runs](Worker::run), the commands wait until `start_within` is over, and are given up.
     ///

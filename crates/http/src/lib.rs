@@ -61,7 +61,7 @@ pub use execution::{CloseDelimited, Execution, NotExecuted};
 pub use extract::{CurrentExecution, Idempotent, NoExecution, NotRead};
 pub use identity::{Authenticated, Denied};
 pub use layer::{IdempotencyLayer, Shutdown};
-pub use maintenance::Maintenance;
+pub use maintenance::{Maintained, Maintenance};
 pub use operation::{ConfigError, Operation};
 pub use screened::ScreenedBody;
 pub use semel_core::Outcome;

@@ -48,6 +48,16 @@ impl Default for Maintenance {
 }
 
 impl Maintenance {
+    /// Sweeps and reaps everything that is due, once.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn once(&self, store: &dyn Upkeep) -> Result<Maintained, StoreError> {
+        let swept = in_batches(|| store.sweep(SWEEP_BATCH), SWEEP_BATCH).await?;
+        let reaped = in_batches(|| store.reap(self.reap_batch), self.reap_batch).await?;
+        Ok(Maintained { swept, reaped })
+    }
+
     /// Runs until it is dropped.
     pub async fn run(self, store: Arc<dyn Upkeep>) {
         tokio::join!(
@@ -56,6 +66,15 @@ impl Maintenance {
             census(&*store, &self.named),
         );
     }
+}
+
+/// The number of records that one pass of the maintenance changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Maintained {
+    /// Records whose lease had expired.
+    pub swept: usize,
+    /// Records that had expired.
+    pub reaped: usize,
 }
 
 async fn sweeper(store: &dyn Upkeep, interval: Duration) {

@@ -227,6 +227,9 @@ pub enum ConfigError {
     /// The default policy cannot be followed.
     #[error("defaults: {0}")]
     Defaults(PolicyError),
+    /// Quotas are set, and nothing counts the use of all nodes.
+    #[error("`limits` are set, and nothing counts for all nodes: name the store with `usage`")]
+    NoUsage,
     /// The store promises less than an operation needs.
     #[error("{0}: {1}")]
     Tier(String, TierTooLow),

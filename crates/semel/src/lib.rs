@@ -1,30 +1,26 @@
-//! Semel makes HTTP commands safe to retry: same intent, same operation, same payload, same key, and there is
-//! one durable outcome, replayable, with no second side effect.
+//! Semel makes HTTP commands safe to retry: the same command under the same key has one durable outcome, which every retry gets,
+//! and no second side effect.
 //!
-//! ```
-//! use std::sync::Arc;
+//! ```no_run
+//! # #[cfg(all(feature = "axum", feature = "sqlite"))] mod example {
 //! use axum::{Router, routing::post};
-//! use semel::{Denied, IdempotencyLayer, Principal, SqliteStore};
+//! use semel::{Operation, Principal, Semel};
 //!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let folder = std::env::temp_dir().join(format!("semel-doc-{}", std::process::id()));
-//! # std::fs::create_dir_all(&folder)?;
-//! # let path = folder.join("semel.db");
-//! # let path = path.to_str().ok_or("the path is text")?;
-//! let store = Arc::new(SqliteStore::open(path)?);
-//! let idempotency = IdempotencyLayer::builder(store)
-//!     // Who is asking: from your authentication. A key belongs to one caller.
-//!     .identify(|request| {
-//!         let user = request.headers.get("x-user").and_then(|value| value.to_str().ok());
-//!         Principal::new("acme", user.unwrap_or_default()).map_err(|_| Denied::unauthenticated())
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let store = semel::open("sqlite:semel.db").await?; // or postgres://…
+//! let semel = Semel::builder(store)
+//!     // From your authentication: a key belongs to one caller.
+//!     .identify(|head| {
+//!         let user = head.headers.get("x-user").and_then(|value| value.to_str().ok());
+//!         Ok(Principal::new("acme", user.unwrap_or_default())?)
 //!     })
+//!     .operation(Operation::new("payments.create", "POST /payments"))
 //!     .build()?;
-//!
-//! let app: Router = Router::new()
-//!     .route("/payments", post(|| async { "charged once" }))
-//!     .layer(idempotency);
-//! # std::fs::remove_dir_all(&folder)?;
+//! let app = Router::new().route("/payments", post(|| async { "charged once" })).layer(semel.layer());
+//! let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
+//! semel.serve(listener, app).await?; // upkeep, and a drain on Ctrl-C and SIGTERM
 //! # Ok(())
+//! # }
 //! # }
 //! ```
 //!
@@ -32,7 +28,7 @@
 //! calls `identify_extension::<User>()` instead:
 //!
 //! ```
-//! use semel::{Authenticated, Denied, Principal};
+//! use semel::{Authenticated, Denied, Principal, Semel};
 //!
 //! #[derive(Clone)]
 //! struct User {
@@ -42,17 +38,17 @@
 //!
 //! impl Authenticated for User {
 //!     fn principal(&self) -> Result<Principal, Denied> {
-//!         Principal::new(&self.company, &self.id.to_string()).map_err(|_| Denied::unauthenticated())
+//!         Ok(Principal::new(&self.company, &self.id.to_string())?)
 //!     }
 //! }
 //!
-//! # fn example(store: std::sync::Arc<dyn semel::Store>) -> Result<(), semel::ConfigError> {
-//! let idempotency = semel::IdempotencyLayer::builder(store).identify_extension::<User>().build()?;
+//! # fn example(store: std::sync::Arc<dyn semel::Backend>) -> Result<(), semel::ConfigError> {
+//! let semel = Semel::builder(store).identify_extension::<User>().build()?;
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! A handler can say more than its status does, and ask whether the command is still its own to run:
+//! A handler can say more than its status does, and check that the command is still its own to run:
 //!
 //! ```
 //! use axum::Extension;
@@ -61,7 +57,7 @@
 //! use semel::{Execution, Outcome};
 //!
 //! async fn charge(Extension(execution): Extension<Execution>) -> Response {
-//!     // Right before an effect: whose command is it now?
+//!     // Right before an effect: is the lease still held?
 //!     if execution.check_lease().is_err() {
 //!         return (StatusCode::SERVICE_UNAVAILABLE, Extension(Outcome::NotExecuted)).into_response();
 //!     }
@@ -70,25 +66,27 @@
 //! }
 //! ```
 //!
-//! - [`Maintenance`]: forgets what has expired, in the background. Run it once for each store.
-//! - [`IdempotencyLayer`]: the layer, its operations and policies. A handler finds an [`Execution`] in its
-//!   request's extensions, and may say what its answer means with an [`Outcome`]. With the feature `flow`,
-//!   `flow::CurrentExecution` extracts it.
-//! - [`open`] opens a store by its location; [`SqliteStore`], [`MemoryStore`] and, with the feature `postgres`, `PostgresStore`
-//!   have options of their own. [`Store`] is the contract of a store.
-//! - `flow`, with the feature of that name: `transact`, which commits the claim, your own writes, messages to others and the
-//!   response in one transaction of your own database; `flow::phases`, for commands of several steps; and `flow::reconcile`, which
-//!   finds out what became of commands whose outcome is unknown.
+//! - [`open`]: opens a store at `memory:`, `sqlite:PATH` or, with the feature `postgres`, `postgres://…`. [`Backend`] is a store with
+//!   all its parts, [`Store`] the part that requests need.
+//! - [`Semel`]: layer, store and work in the background. [`Semel::layer`] goes around the routes; a handler finds an [`Execution`] in
+//!   its request's extensions, and may put an [`Outcome`] into its response's.
+//! - [`Operation`]: the name of a route's commands, and a setter for each policy.
+//! - `flow`, with the feature of that name: `transact`, which commits the claim, the service's own writes, messages to others and the
+//!   response in one transaction; `flow::phases`, for commands of several steps; `flow::reconcile`, which settles unknown outcomes.
 //! - `encryption`, with the feature of that name: stored responses and requests, sealed under keys of yours.
-//! - [`core`]: the protocol itself, pure; [`core::transition()`] is where every decision is taken.
+//! - [`protocol`]: the protocol itself, pure; [`protocol::transition()`] takes every decision.
+//!
+//! Tests use `MemoryStore::with_clock`, and [`Semel::upkeep_once`] in place of time that passes.
 
-pub use semel_core as core;
+mod service;
+
+pub use semel_core as protocol;
 pub use semel_core::policy;
 pub use semel_core::quota;
 pub use semel_core::{Backend, Policy, Principal, Store, Tier};
 pub use semel_http::{
-    Authenticated, Body, Builder, ConfigError, Denied, Execution, Idempotency, IdempotencyLayer, Maintenance,
-    NotExecuted, Operation, Outcome, Refetch, Shutdown, Stop, Worker, WorkerOptions,
+    Authenticated, Body, Builder, ConfigError, Denied, Execution, Idempotency, IdempotencyLayer, Maintained,
+    Maintenance, NotExecuted, Operation, Outcome, Refetch, Shutdown, Stop, Worker, WorkerOptions,
 };
 #[cfg(feature = "encryption")]
 pub use semel_stores::encryption;
@@ -97,9 +95,12 @@ pub use semel_stores::postgres::{self, PostgresStore};
 #[cfg(feature = "sqlite")]
 pub use semel_stores::sqlite::{self, SqliteStore};
 pub use semel_stores::{MemoryStore, OpenError, open};
+#[cfg(all(feature = "flow", any(feature = "postgres", feature = "sqlite")))]
+pub use service::TransactionsError;
+pub use service::{Background, Semel};
 
-/// Commands in one transaction of the service's own database: the claim, the service's own writes, the rows of its outbox
-/// and the stored response commit together, or nothing happened.
+/// Commands in one transaction of the service's own database: claim, writes, outbox rows and stored response commit together, or
+/// nothing happened.
 ///
 /// The operation is declared with [`Operation::local`], and the handler takes an `Idempotent`. On SQLite, the work is a
 /// closure that may block:
@@ -152,7 +153,15 @@ pub use semel_stores::{MemoryStore, OpenError, open};
 /// an example, and says what is promised.
 #[cfg(feature = "flow")]
 pub mod flow {
-    pub use semel_flow::*;
+    #[cfg(any(feature = "http-sink", feature = "http-evidence"))]
+    pub use semel_flow::{Address, CertificateFiles, TlsError, TlsSettings, Trust};
+    pub use semel_flow::{
+        Answered, Command, Failure, IntoReply, Reply, Settled, Transacted, bulk, outbox, phases, reconcile,
+    };
+    #[cfg(feature = "postgres")]
+    pub use semel_flow::{PgRun, PostgresPhases, PostgresTransactions, postgres, sqlx};
+    #[cfg(feature = "sqlite")]
+    pub use semel_flow::{SqlitePhases, SqliteRun, SqliteTransactions, rusqlite, sqlite};
     pub use semel_http::{CurrentExecution, Idempotent, NoExecution, NotRead};
 }
 

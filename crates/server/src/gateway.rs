@@ -233,7 +233,8 @@ async fn layer(
     let builder = identity::identify(config, IdempotencyLayer::builder(store))
         .await?
         .before_keeping(forward::remove_own_credentials)
-        .limits(config.limits.clone(), backend.clone())
+        .usage(backend.clone())
+        .limits(config.limits.clone())
         .evidence(backend)
         .body_bytes(body_room(config))
         .answer_bytes(answer_room(config))

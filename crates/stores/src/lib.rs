@@ -13,8 +13,6 @@ mod contested;
 pub mod doctor;
 pub mod encryption;
 #[cfg(feature = "sql")]
-pub mod identity;
-#[cfg(feature = "sql")]
 mod known;
 pub mod memory;
 mod open;

@@ -18,8 +18,8 @@ use semel_core::{
     AuditEntry, AuditId, AuditLog, Backend, Census, Change, Claim, Clock, Decision, Event, Evidence, Filter,
     Holder, Item, Note, NoteTaken, OperationId, OperationName, Outbox, Principal, Progress, Record, RecordId,
     Records, Reference, Snapshot, State, StateName, Statement, SteadyClock, StepKind, Store, StoreAnswer,
-    StoreError, StoredRequest, StoredResult, Tier, Timestamp, Upkeep, Waiting, WaitingFilter, WaitingPage,
-    transition,
+    StoreError, StoreId, StoredRequest, StoredResult, Tier, Timestamp, Upkeep, Waiting, WaitingFilter,
+    WaitingPage, transition,
 };
 
 use crate::contested::contested;
@@ -226,7 +226,12 @@ impl Default for MemoryStore {
     }
 }
 
+#[async_trait]
 impl Backend for MemoryStore {
+    async fn store_id(&self) -> Result<Option<StoreId>, StoreError> {
+        Ok(None)
+    }
+
     fn outbox(self: Arc<Self>) -> Option<Arc<dyn Outbox>> {
         None
     }

@@ -21,8 +21,6 @@ use axum::extract::State;
 use axum::http::request::Parts;
 use axum::routing::post;
 use axum::{Json, Router};
-use semel::core::outbox::RetryTerms;
-use semel::core::{OperationName, Outbox};
 use semel::flow::bulk::Bulk;
 use semel::flow::outbox::{HttpSink, Worker, WorkerOptions};
 use semel::flow::phases::{CompleterOptions, PhaseTerms, Phases};
@@ -31,6 +29,8 @@ use semel::flow::{
     SqliteTransactions, rusqlite, sqlx,
 };
 use semel::policy::OnLeaseExpired;
+use semel::protocol::outbox::RetryTerms;
+use semel::protocol::{OperationName, Outbox};
 use semel::{
     Backend, Denied, IdempotencyLayer, Operation, Policy, PostgresStore, Principal, SqliteStore, Store,
 };

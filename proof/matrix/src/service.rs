@@ -10,12 +10,12 @@ use axum::extract::State;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
-use semel::core::Outbox;
-use semel::core::outbox::RetryTerms;
 use semel::flow::outbox::{HttpSink, Worker, WorkerOptions};
 use semel::flow::postgres::PgTx;
 use semel::flow::sqlite::SqliteTx;
 use semel::flow::{Answered, Failure, Idempotent, PostgresTransactions, Reply, SqliteTransactions, sqlx};
+use semel::protocol::Outbox;
+use semel::protocol::outbox::RetryTerms;
 use semel::{Denied, IdempotencyLayer, Operation, PostgresStore, Principal, SqliteStore, Store};
 use serde_json::{Value, json};
 
@@ -100,7 +100,7 @@ struct Payment {
 impl Payment {
     fn new(mood: Mood, headers: &HeaderMap) -> Payment {
         let effect: String =
-            semel::core::ids::secret()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+            semel::protocol::ids::secret()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
         let key = headers.get("idempotency-key").and_then(|key| key.to_str().ok()).unwrap_or_default();
         let message = json!({ "effect": effect, "key": key }).to_string().into_bytes();
         let reply = json!({ "effect": effect });

@@ -88,7 +88,8 @@ impl<L: Lab> Service<L> {
             .operation(Operation::new("refunds.create", "POST /not-local"))
             .operation(Operation::new("executions.local", "POST /local-execution").local())
             .results_from(app.clone())
-            .limits(limits, Arc::new(MemoryStore::new()))
+            .usage(Arc::new(MemoryStore::new()))
+            .limits(limits)
             .build()
             .expect("the layer is valid");
         let app = app.layer(layer.clone());

@@ -76,13 +76,13 @@ impl Lab {
 
     /// Starts a service with these limits, and with the test's changes to its layer.
     pub(crate) async fn limited_with(limits: Limits, change: impl FnOnce(Builder) -> Builder) -> Lab {
-        Lab::on_file(|builder, sqlite| change(builder.limits(limits, sqlite))).await
+        Lab::on_file(|builder, sqlite| change(builder.usage(sqlite).limits(limits))).await
     }
 
     /// Starts a second service with these limits.
     pub(crate) async fn second_limited(&self, limits: Limits) -> SocketAddr {
         let usage = Arc::new(SqliteStore::open(self.folder.path().join("semel.db")).expect("it opens again"));
-        self.second_with(|builder| builder.limits(limits, usage)).await
+        self.second_with(|builder| builder.usage(usage).limits(limits)).await
     }
 
     /// Starts a service with the test's changes to its layer.

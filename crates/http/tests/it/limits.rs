@@ -240,7 +240,7 @@ async fn a_store_that_cannot_count_lets_nothing_new_in() {
     let file = rusqlite::Connection::open(folder.path().join("usage.db")).expect("the file opens");
     file.execute_batch("ALTER TABLE semel_records RENAME TO gone").expect("it is renamed");
     let cap = Allowance { active_keys: Some(2), ..Allowance::default() };
-    let lab = Lab::with(|builder| builder.limits(of_caller(cap), Arc::new(elsewhere))).await;
+    let lab = Lab::with(|builder| builder.usage(Arc::new(elsewhere)).limits(of_caller(cap))).await;
     let refused = lab.send(numbered(0)).await;
     assert_eq!(refused.problem(), problem(503, "IDEMPOTENCY_STORE_UNAVAILABLE"));
     assert_eq!(lab.count(), 0);

@@ -7,11 +7,16 @@ use async_trait::async_trait;
 use semel_core::quota::{Kept, Level, Report, Subject, Usage, UsageEntry, UsageFilter};
 use semel_core::reseal::{KeptPage, KeyUse, Resealed, ResealedBatch, SealedPlace};
 use semel_core::vault::SealedKind;
-use semel_core::{AuditEntry, AuditId, AuditLog, Backend, Outbox, Reseal, StoreError, Timestamp};
+use semel_core::{AuditEntry, AuditId, AuditLog, Backend, Outbox, Reseal, StoreError, StoreId, Timestamp};
 
 use super::store::SealedStore;
 
+#[async_trait]
 impl<S: Backend + ?Sized> Backend for SealedStore<S> {
+    async fn store_id(&self) -> Result<Option<StoreId>, StoreError> {
+        self.inner.store_id().await
+    }
+
     fn outbox(self: Arc<Self>) -> Option<Arc<dyn Outbox>> {
         let inner = self.inner.clone().outbox()?;
         Some(Arc::new(SealedStore::new(inner, self.vault.clone())))

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::errors::DbError;
 use super::executor::{Executor, Row};
-use crate::identity::{Identity, StoreId};
+use semel_core::identity::{Identity, StoreId};
 
 const STORE: &str = "SELECT id FROM semel_store";
 
@@ -48,6 +48,14 @@ impl Expected {
             None => Ok(()),
         }
     }
+}
+
+/// Reads the id of the store that the connection leads to.
+///
+/// # Errors
+/// If the database has no store, or cannot be asked.
+pub async fn store_id(db: &mut impl Executor) -> Result<StoreId, DbError> {
+    Ok(identity(db, STORE).await?.store)
 }
 
 /// Reads which store the connection leads to.

@@ -53,7 +53,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use semel_core::{
     Backend, Change, Claim, Item, OperationId, Outbox, Principal, Progress, RecordId, Snapshot, Store,
-    StoreAnswer, StoreError, Tier, Timestamp, WaitingFilter, WaitingPage,
+    StoreAnswer, StoreError, StoreId, Tier, Timestamp, WaitingFilter, WaitingPage,
 };
 use tokio::sync::{Mutex, mpsc, oneshot};
 
@@ -63,6 +63,7 @@ pub use api_keys::PostgresKeys;
 pub use clock::{Asked, StoreClock};
 pub use errors::DbError;
 pub use executor::{Cell, Executor, Row, Value};
+pub use expected::store_id;
 use job::{Done, Pending, Work};
 use lane::{Counters, Lane, Levers};
 use link::Dialer;
@@ -430,7 +431,12 @@ impl Store for PostgresStore {
     }
 }
 
+#[async_trait]
 impl Backend for PostgresStore {
+    async fn store_id(&self) -> Result<Option<StoreId>, StoreError> {
+        self.reports.with(move |mut lent| async move { store_id(lent.link()?).await.map(Some) }).await
+    }
+
     fn outbox(self: Arc<Self>) -> Option<Arc<dyn Outbox>> {
         Some(self)
     }

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use rusqlite::{Connection, params};
+use semel_core::identity::StoreId;
 use semel_core::{
     Change, Claim, Event, Mark, OperationId, Record, RecordId, StoreAnswer, StoreError, Timestamp,
 };
@@ -108,4 +109,12 @@ pub fn push_message(
 /// The record of this command.
 pub fn find_command(connection: &Connection, id: OperationId) -> Result<Option<Record>, StoreError> {
     queries::find(connection, id).map_err(|error| store_error(&error))
+}
+
+/// Returns the id of the store in this file.
+///
+/// # Errors
+/// If the file has none, or cannot be read.
+pub fn store_id(connection: &Connection) -> rusqlite::Result<StoreId> {
+    connection.query_row("SELECT id FROM semel_store", [], |row| row.get(0)).map(StoreId::from_bytes)
 }

@@ -38,7 +38,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use semel_core::{
     AuditEntry, AuditId, AuditLog, Backend, Census, Change, Claim, Filter, Item, Note, NoteTaken,
     OperationId, Outbox, Principal, Progress, Record, RecordId, Records, Snapshot, Store, StoreAnswer,
-    StoreError, StoredRequest, Tier, Timestamp, Unreadable, Upkeep, WaitingFilter, WaitingPage,
+    StoreError, StoreId, StoredRequest, Tier, Timestamp, Unreadable, Upkeep, WaitingFilter, WaitingPage,
 };
 use semel_faults::Point;
 use tokio::sync::{Semaphore, mpsc};
@@ -49,7 +49,7 @@ use errors::store_error;
 use job::{Job, Task, Turn, point_of};
 pub use join::{
     apply_within, claim_within, find_command, find_within, has_message, mark, now, open_connection, place_of,
-    push_message, write_anew,
+    push_message, store_id, write_anew,
 };
 use known::KnownRecords;
 pub use phases::{has_phase, is_held};
@@ -409,7 +409,12 @@ impl Drop for SqliteStore {
     }
 }
 
+#[async_trait]
 impl Backend for SqliteStore {
+    async fn store_id(&self) -> Result<Option<StoreId>, StoreError> {
+        self.read(|connection, _| join::store_id(connection).map(Some)).await
+    }
+
     fn outbox(self: Arc<Self>) -> Option<Arc<dyn Outbox>> {
         Some(self)
     }

@@ -15,7 +15,7 @@ use semel_core::{Ids, RandomIds, StoreError};
 use super::errors::ambiguous;
 use super::{SqliteOptions, Trouble, schema};
 use crate::access::Access;
-use crate::identity::StoreId;
+use semel_core::identity::StoreId;
 
 /// The files that SQLite has beside one that is in use, or that a crash left behind.
 const LOG: &str = "-wal";

@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use semel_faults::{Point, reached_by_thread};
 
 use super::Trouble;
-use crate::identity::StoreId;
+use semel_core::identity::StoreId;
 
 /// One script for each released version, each from the version before it. Never edit one that was released.
 ///

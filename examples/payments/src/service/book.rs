@@ -9,9 +9,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use axum::http::StatusCode;
 use semel::Backend;
-use semel::core::outbox::Outbox;
-use semel::core::{Note, OperationId};
 use semel::flow::{Answered, Command, Failure, Settled};
+use semel::protocol::outbox::Outbox;
+use semel::protocol::{Note, OperationId};
 use serde_json::json;
 
 use super::payment::{Charge, Order, Payment};

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use semel::core::outbox::{Message, Tried};
 use semel::flow::outbox::Sink;
+use semel::protocol::outbox::{Message, Tried};
 
 use super::book::{Book, CHARGE};
 use super::payment::ChargeMessage;

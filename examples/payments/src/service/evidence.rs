@@ -14,14 +14,14 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use semel::Backend;
-use semel::core::transition::Refusal;
-use semel::core::{Change, Decision, JsonPointer, OperationName, Record, StoreAnswer, StoreError};
 use semel::flow::Settled;
 use semel::flow::reconcile::http::LookUpReading;
 use semel::flow::reconcile::webhook::EventReading;
 use semel::flow::reconcile::{
     HttpLookUp, ReconcileTerms, Reconciler, ReconcilerOptions, Settle, WebhookSource, Webhooks,
 };
+use semel::protocol::transition::Refusal;
+use semel::protocol::{Change, Decision, JsonPointer, OperationName, Record, StoreAnswer, StoreError};
 
 use super::book::{Book, Error};
 use super::payment::Charge;

@@ -2,8 +2,8 @@
 
 use axum::http::StatusCode;
 use axum::http::header::{HeaderValue, LOCATION};
-use semel::core::OperationId;
 use semel::flow::{Failure, Reply};
+use semel::protocol::OperationId;
 use serde::{Deserialize, Serialize};
 
 /// Maximum amount, in the currency's smallest unit, and maximum length of texts, in bytes.

@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use semel::core::OperationId;
+use semel::protocol::OperationId;
 use serde_json::json;
 use tokio::net::TcpStream;
 

@@ -16,10 +16,10 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::http::header::{HeaderValue, LOCATION};
 use axum::response::{IntoResponse, Response};
-use semel::core::OperationId;
 use semel::flow::outbox::Stop;
 use semel::flow::phases::{Call, CallFailed, CompleterOptions, Deduplication, Phases, Run, Stopped};
 use semel::flow::{Answered, Command, Failure, Idempotent, Reply};
+use semel::protocol::OperationId;
 use serde::{Deserialize, Serialize};
 
 use super::Shared;

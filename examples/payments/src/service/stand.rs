@@ -6,8 +6,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use semel::core::outbox::{Depth, Intervention, Message, MessageFence, MessageFilter, Next, Outbox, Take};
-use semel::core::{Note, StoreError, Timestamp};
+use semel::protocol::outbox::{
+    Depth, Intervention, Message, MessageFence, MessageFilter, Next, Outbox, Take,
+};
+use semel::protocol::{Note, StoreError, Timestamp};
 
 /// Environment variable with the point.
 pub const VARIABLE: &str = "PAYMENTS_STAND";

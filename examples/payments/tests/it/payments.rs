@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use payments::provider::signature;
-use semel::core::{Clock, SystemClock};
+use semel::protocol::{Clock, SystemClock};
 use serde_json::{Value, json};
 
 use crate::http::{Request, get, post};

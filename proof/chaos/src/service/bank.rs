@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use semel::core::OperationId;
 use semel::flow::postgres::PgTx;
 use semel::flow::sqlite::SqliteTx;
 use semel::flow::{
     Answered, Command, Failure, PostgresTransactions, Reply, Settled, SqliteTransactions, sqlx,
 };
+use semel::protocol::OperationId;
 use serde_json::{Value, json};
 
 use super::moods::End;
@@ -35,7 +35,8 @@ impl Entry {
     /// Returns the entry of this part of a command, with a unique effect.
     pub(super) fn new(part: Option<&str>, asked: &Value, kind: Option<&'static str>) -> Entry {
         let text = |name: &str| asked[name].as_str().map(str::to_owned);
-        let effect: String = semel::core::ids::secret()[..8].iter().map(|it| format!("{it:02x}")).collect();
+        let effect: String =
+            semel::protocol::ids::secret()[..8].iter().map(|it| format!("{it:02x}")).collect();
         Entry {
             part: part.map(str::to_owned),
             effect: format!("{EFFECT}{effect}"),

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use semel::PostgresStore;
-use semel::core::{Clock, Note, OperationId, SystemClock};
 use semel::flow::postgres::PgTx;
 use semel::flow::sqlx::postgres::{PgPool, PgPoolOptions, PgRow};
 use semel::flow::sqlx::{self, Row};
 use semel::flow::{Answered, Command, Failure, PostgresTransactions, Reply, Settled};
+use semel::protocol::{Clock, Note, OperationId, SystemClock};
 
 use super::{
     ACCEPT, Book, CHARGE, Error, FIND, LIST, MAX_LISTED, Opened, Order, Payment, SETTLE, TABLES, Unavailable,

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use semel::SqliteStore;
-use semel::core::{Clock, Note, OperationId, SystemClock};
 use semel::flow::rusqlite::{self, Connection, OptionalExtension, Row};
 use semel::flow::sqlite::SqliteTx;
 use semel::flow::{Answered, Command, Failure, Reply, Settled, SqliteTransactions};
+use semel::protocol::{Clock, Note, OperationId, SystemClock};
 
 use super::{
     ACCEPT, Book, CHARGE, Error, FIND, LIST, MAX_LISTED, Opened, Order, Payment, SETTLE, TABLES, Unavailable,

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use semel::core::Upkeep;
 use semel::flow::phases::{PhaseTerms, Stopped};
 use semel::flow::sqlx::postgres::PgRow;
 use semel::flow::sqlx::{self, Row};
 use semel::flow::{PgRun, PostgresPhases, PostgresTransactions};
+use semel::protocol::Upkeep;
 
 use super::{BOOK, Booking, Charge, PAY, RECEIPT, RIDE, Ride, Rides, Steps, ride, ride_id, status};
 use crate::service::provider::Address;

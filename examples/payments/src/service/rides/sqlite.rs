@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use semel::core::Upkeep;
 use semel::flow::phases::{PhaseTerms, Stopped};
 use semel::flow::rusqlite::{self, Row};
 use semel::flow::{SqlitePhases, SqliteRun, SqliteTransactions};
+use semel::protocol::Upkeep;
 
 use super::{BOOK, Booking, Charge, PAY, RECEIPT, RIDE, Ride, Rides, Steps, ride, ride_id, status};
 use crate::service::provider::Address;
