@@ -195,9 +195,10 @@ mod tests {
         for name in &normal {
             assert!(names.contains(name.as_str()), "{name} is shipped");
         }
-        for name in ["semel-testkit", "proptest", "prometheus-parse", "sqlx"] {
-            let of_tests = asked.iter().any(|needed| needed["name"] == name && needed["kind"] == "dev");
-            assert!(of_tests || name == "sqlx", "{name} is there for tests");
+        let of_other_crates = ["proptest", "sqlx"];
+        for name in ["semel-testkit", "prometheus-parse", "tempfile"].iter().chain(&of_other_crates) {
+            let of_tests = asked.iter().any(|needed| needed["name"] == *name && needed["kind"] == "dev");
+            assert!(of_tests || of_other_crates.contains(name), "{name} is there for tests");
             assert!(!names.contains(name), "{name} is not shipped");
         }
     }
