@@ -47,7 +47,7 @@ use semel::flow::reconcile::{Reconciler, Webhooks};
 use semel::policy::{InProgress, OnLeaseExpired};
 use semel::protocol::OperationName;
 use semel::protocol::outbox::{Outbox, RetryTerms};
-use semel::{Backend, Denied, IdempotencyLayer, Maintenance, Operation, Policy, Principal};
+use semel::{Backend, Denied, Operation, Policy, Principal, Semel};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -204,27 +204,27 @@ impl Service {
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), String> {
         let (ttl, lease, timeout) = (self.options.ttl, self.options.lease(), self.options.timeout);
-        let idempotency = IdempotencyLayer::builder(self.store.clone())
+        let semel = Semel::builder(self.store.clone())
             .identify(identify)
             .operation(
-                Operation::new(PAYMENT, "POST /payments")
-                    .local()
-                    .business_reference("/reference")
-                    .with(move |policy| policy.ttl = ttl),
+                Operation::new(PAYMENT, "POST /payments").local().business_reference("/reference").ttl(ttl),
             )
-            .operation(Operation::new("payments.batch", "POST /payments:batch").with(move |policy| {
-                policy.ttl = ttl;
+            .operation(
                 // Each item is a command of its own, so the whole is safe to rerun, and soon.
-                policy.on_lease_expired = OnLeaseExpired::Rerun;
-                policy.lease = lease;
-            }))
-            .operation(Operation::new(RIDE, "POST /rides").local().with(move |policy| {
-                policy.ttl = ttl;
-                policy.lease = lease;
-                policy.timeout = timeout;
+                Operation::new("payments.batch", "POST /payments:batch")
+                    .ttl(ttl)
+                    .lease(lease)
+                    .on_lease_expired(OnLeaseExpired::Rerun),
+            )
+            .operation(
                 // A retry during the resumption gets the address of the status.
-                policy.in_progress = InProgress::Accepted;
-            }))
+                Operation::new(RIDE, "POST /rides")
+                    .local()
+                    .ttl(ttl)
+                    .lease(lease)
+                    .timeout(timeout)
+                    .in_progress(InProgress::Accepted),
+            )
             .build()
             .map_err(|error| error.to_string())?;
         let app = Router::new()
@@ -233,20 +233,14 @@ impl Service {
             .route("/payments/{id}", get(pay::show))
             .route("/rides", post(rides::create))
             .route("/rides/{id}", get(rides::show))
-            .layer(idempotency.clone())
+            .layer(semel.layer())
             // Outside of the layer: these are no commands of a caller.
             .route("/webhooks/provider", post(evidence::take).layer(DefaultBodyLimit::max(MAX_WEBHOOK)))
             .route("/", get(page::show))
             .route("/style.css", get(page::style))
             .route("/script.js", get(page::script))
             .with_state(self.shared.clone());
-        let maintenance = tokio::spawn(Maintenance::default().run(self.store.clone()));
-        let stop = async move {
-            stop.await;
-            idempotency.shutdown(DRAIN).await;
-        };
-        let served = axum::serve(listener, app).with_graceful_shutdown(stop).await;
-        maintenance.abort();
+        let served = semel.serve_until(listener, app, stop, DRAIN).await;
         served.map_err(|error| error.to_string())
     }
 }

@@ -1,12 +1,11 @@
 //! A payment service that charges once. Run it, then try the `curl` lines it prints.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::routing::post;
 use axum::{Json, Router, http::StatusCode};
-use semel::{Denied, IdempotencyLayer, Maintenance, Operation, Principal, SqliteStore};
+use semel::{Operation, Principal, Semel};
 use serde_json::{Value, json};
 
 static CHARGES: AtomicU64 = AtomicU64::new(0);
@@ -21,30 +20,23 @@ async fn pay(Json(payment): Json<Value>) -> (StatusCode, Json<Value>) {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args().nth(1).unwrap_or_else(|| "quickstart.db".into());
-    let store = Arc::new(SqliteStore::open(path)?);
-    tokio::spawn(Maintenance::default().run(store.clone()));
-    let idempotency = IdempotencyLayer::builder(store)
-        // A real service asks its authentication for the caller; this one trusts a header.
-        .identify(|request| {
-            let user = request.headers.get("x-user").and_then(|value| value.to_str().ok());
-            Principal::new("acme", user.unwrap_or_default()).map_err(|_| Denied::unauthenticated())
+    let semel = Semel::builder(semel::open(&format!("sqlite:{path}")).await?)
+        // A real service takes the caller from its authentication; this one believes a header.
+        .identify(|head| {
+            let user = head.headers.get("x-user").and_then(|value| value.to_str().ok());
+            Ok(Principal::new("acme", user.unwrap_or_default())?)
         })
         .operation(Operation::new("payments.create", "POST /payments"))
         .build()?;
-    let app = Router::new().route("/payments", post(pay)).layer(idempotency.clone());
+    let app = Router::new().route("/payments", post(pay)).layer(semel.layer());
 
     let address = std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".into());
     let listener = tokio::net::TcpListener::bind(address).await?;
     let curl = format!("curl -si http://{}/payments -H 'X-User: alice' ", listener.local_addr()?)
         + "-H 'Content-Type: application/json' -H 'Idempotency-Key: my-first-payment-0001'";
     print_lines(&curl);
-    // Ctrl-C: claim nothing new, let running work end, then stop.
-    let stop = async move {
-        let _ = tokio::signal::ctrl_c().await;
-        idempotency.shutdown(Duration::from_secs(10)).await;
-    };
-    axum::serve(listener, app).with_graceful_shutdown(stop).await?;
-    Ok(())
+    // Until Ctrl-C or SIGTERM: claims nothing any more, lets running commands end, then stops.
+    Ok(semel.serve(listener, app).await?)
 }
 
 #[allow(clippy::print_stdout, reason = "it is what this program is for")]

@@ -25,7 +25,6 @@
 //! ```
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -34,7 +33,7 @@ use axum::routing::post;
 use axum::{Json, Router};
 use semel::flow::rusqlite::OptionalExtension;
 use semel::flow::{Answered, Failure, Idempotent, PostgresTransactions, Reply, SqliteTransactions, sqlx};
-use semel::{Backend, Denied, IdempotencyLayer, Maintenance, Operation, Principal};
+use semel::{Backend, Denied, Operation, Principal, Semel};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -57,6 +56,12 @@ struct Transfer {
 enum Wallet {
     Sqlite(SqliteTransactions),
     Postgres(PostgresTransactions),
+}
+
+/// The place of the accounts.
+enum Accounts {
+    Sqlite(String),
+    Postgres(sqlx::PgPool),
 }
 
 async fn transfer(
@@ -97,46 +102,44 @@ async fn transfer(
     }
 }
 
-/// Opens the wallet, and the store in the same database, for everything that is not a transfer.
-async fn open() -> Result<(Wallet, Arc<dyn Backend>), Error> {
+/// Opens the store, and makes the table of accounts in the same database.
+async fn open() -> Result<(Arc<dyn Backend>, Accounts), Error> {
     if let Ok(url) = std::env::var("DATABASE_URL") {
         let store = semel::open(&url).await?;
         // BEGIN detects a dead connection soon enough.
         let pool = sqlx::postgres::PgPoolOptions::new().test_before_acquire(false).connect(&url).await?;
         sqlx::raw_sql(ACCOUNTS).execute(&pool).await?;
-        return Ok((Wallet::Postgres(PostgresTransactions::new(pool)), store));
+        return Ok((store, Accounts::Postgres(pool)));
     }
     let path = std::env::args().nth(1).unwrap_or_else(|| "transact.db".into());
     let store = semel::open(&format!("sqlite:{path}")).await?;
     semel::flow::rusqlite::Connection::open(&path)?.execute_batch(ACCOUNTS)?;
-    Ok((Wallet::Sqlite(SqliteTransactions::open(&path)?), store))
+    Ok((store, Accounts::Sqlite(path)))
 }
 
 /// Returns the caller. A real service asks its authentication; this one trusts a header.
-fn identify(request: &Parts) -> Result<Principal, Denied> {
-    let user = request.headers.get("x-user").and_then(|value| value.to_str().ok());
-    Principal::new("bank", user.unwrap_or_default()).map_err(|_| Denied::unauthenticated())
+fn identify(head: &Parts) -> Result<Principal, Denied> {
+    let user = head.headers.get("x-user").and_then(|value| value.to_str().ok());
+    Ok(Principal::new("bank", user.unwrap_or_default())?)
 }
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
-    let (wallet, store) = open().await?;
-    tokio::spawn(Maintenance::default().run(store.clone()));
-    let idempotency = IdempotencyLayer::builder(store)
+    let (store, accounts) = open().await?;
+    let semel = Semel::builder(store)
         .identify(identify)
         .operation(Operation::new("transfers.create", "POST /transfers").local())
         .build()?;
-    let app = Router::new().route("/transfers", post(transfer)).with_state(wallet).layer(idempotency.clone());
+    // Refused if the accounts are in another database than the records.
+    let wallet = match accounts {
+        Accounts::Sqlite(path) => Wallet::Sqlite(semel.file_transactions(path).await?),
+        Accounts::Postgres(pool) => Wallet::Postgres(semel.transactions(pool).await?),
+    };
+    let app = Router::new().route("/transfers", post(transfer)).with_state(wallet).layer(semel.layer());
     let address = std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".into());
     let listener = tokio::net::TcpListener::bind(address).await?;
     announce(listener.local_addr()?);
-    // Ctrl-C: accept nothing new, let running work end, then stop.
-    let stop = async move {
-        let _ = tokio::signal::ctrl_c().await;
-        idempotency.shutdown(Duration::from_secs(10)).await;
-    };
-    axum::serve(listener, app).with_graceful_shutdown(stop).await?;
-    Ok(())
+    Ok(semel.serve(listener, app).await?)
 }
 
 #[allow(clippy::print_stdout, reason = "whoever runs it wants to know")]

@@ -1,0 +1,3 @@
+//! The facade as a service uses it: over sockets, on a real file.
+
+mod service;
