@@ -13,6 +13,7 @@ mod ledger;
 mod limits_page;
 mod line;
 mod readme;
+mod reference;
 mod routers;
 mod snapshot;
 mod stripe_sdks;

@@ -27,13 +27,22 @@ pub(crate) fn rewrites() -> bool {
 
 /// Returns the difference of this text from the file, with masks; `None` if there is none.
 pub(crate) fn difference(file: &Path, actual: &str) -> Option<String> {
+    compare(file, actual, masked)
+}
+
+/// Returns the difference of this text from the file, without masks; `None` if there is none.
+pub(crate) fn exact_difference(file: &Path, actual: &str) -> Option<String> {
+    compare(file, actual, str::to_owned)
+}
+
+fn compare(file: &Path, actual: &str, mask: fn(&str) -> String) -> Option<String> {
     let shown = file.strip_prefix(root()).unwrap_or(file).display();
     if rewrites() {
         std::fs::write(file, actual).expect("it can be written");
         return None;
     }
     let expected = std::fs::read_to_string(file).unwrap_or_default();
-    let (expected, actual) = (masked(&expected), masked(actual));
+    let (expected, actual) = (mask(&expected), mask(actual));
     let lines = expected.lines().map(Some).chain(std::iter::repeat(None));
     let mut pairs = lines.zip(actual.lines().map(Some).chain(std::iter::repeat(None))).zip(1..);
     let first = pairs.find(|((expected, actual), _)| expected != actual || expected.is_none());
