@@ -3,6 +3,7 @@
 
 mod markdown;
 mod problems;
+mod settings;
 
 use crate::snapshot;
 
