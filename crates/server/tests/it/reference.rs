@@ -1,6 +1,7 @@
 //! Pages of the book's reference that list tables of the program: each is rendered from its table and compared with its file
 //! in `docs/src/reference`. `SEMEL_SNAPSHOTS=rewrite cargo nextest run -p semel-server reference` writes them anew.
 
+mod admin;
 mod commands;
 mod markdown;
 mod problems;
