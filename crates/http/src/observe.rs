@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use http::Method;
-use metrics::{Unit, counter, describe_gauge, gauge, histogram};
+use metrics::{counter, gauge, histogram};
 use semel_core::quota::Limit;
 use semel_core::transition::Verdict;
 use semel_core::{OperationName, Principal, Record, StateName, StoreError, Timestamp};
@@ -158,12 +158,6 @@ const LAST_MATCHED: &str = "idempotency_rule_last_matched_seconds";
 
 /// Starts the gauge of the last match for each of these rules, at the present time.
 pub(crate) fn begin_matching(labels: &[Arc<str>], now: Timestamp) {
-    describe_gauge!(
-        LAST_MATCHED,
-        Unit::Seconds,
-        "UNIX time at which a request last matched the rule of the operation; until the first one, the time at which this process \
-         began to look. A rule that stays behind for a day may have a wrong route."
-    );
     labels.iter().for_each(|label| matched(label.clone(), now));
 }
 

@@ -1,8 +1,12 @@
 //! Logs and metrics of a process, set up once at its start.
 
+mod metrics;
+
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use semel_settings::LogFormat;
 use tracing_subscriber::EnvFilter;
+
+pub use self::metrics::{METRICS, MetricGroup, MetricInfo, MetricKind};
 
 /// Bucket bounds of the histograms in seconds: from a replay out of memory to a slow upstream.
 const BOUNDS: [f64; 14] =
@@ -22,9 +26,11 @@ pub fn log(format: LogFormat) {
     };
 }
 
-/// Installs the metrics recorder.
+/// Installs the metrics recorder, with the help text of every metric.
 pub fn metrics() -> anyhow::Result<PrometheusHandle> {
     let builder =
         PrometheusBuilder::new().set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &BOUNDS)?;
-    Ok(builder.install_recorder()?)
+    let handle = builder.install_recorder()?;
+    metrics::describe();
+    Ok(handle)
 }

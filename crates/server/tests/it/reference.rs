@@ -4,8 +4,11 @@
 mod admin;
 mod commands;
 mod markdown;
+mod metrics;
 mod problems;
 mod settings;
+
+use std::path::{Path, PathBuf};
 
 use crate::snapshot;
 
@@ -15,4 +18,18 @@ fn assert_page(name: &str, text: &str) {
     if let Some(difference) = snapshot::exact_difference(&file, text) {
         panic!("\n{difference}");
     }
+}
+
+/// Returns the Rust files below a folder.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("the sources are there") {
+        let path = entry.expect("it can be listed").path();
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+    found
 }
