@@ -7,6 +7,7 @@ mod markdown;
 mod metrics;
 mod problems;
 mod settings;
+mod store;
 
 use std::path::{Path, PathBuf};
 
