@@ -50,7 +50,7 @@ impl Check {
 
 /// How often a store is said to be looked after, to see whether it is.
 #[derive(Clone, Copy, Debug)]
-pub struct Upkeep {
+pub struct UpkeepIntervals {
     /// How often ended leases are looked for.
     pub sweep_interval: Duration,
     /// How often expired records are removed.

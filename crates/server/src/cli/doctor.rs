@@ -18,7 +18,7 @@ use semel_operations::encryption::{Counted, counted};
 use semel_settings::{
     CertificateTenant as Tenant, Config, Encryption, Identity, Loaded, SecretSource, StoreLocation,
 };
-use semel_stores::doctor::{Check, Examination, Upkeep, in_words};
+use semel_stores::doctor::{Check, Examination, UpkeepIntervals, in_words};
 use semel_stores::postgres::{self, PostgresOptions};
 use semel_stores::sqlite::{self, SqliteOptions};
 
@@ -102,7 +102,7 @@ fn configuration(loaded: &Loaded) -> Vec<Check> {
 
 /// Checks the store. Another store adds its own line here.
 async fn store(config: &Config) -> Examination {
-    let upkeep = Upkeep {
+    let upkeep = UpkeepIntervals {
         sweep_interval: config.maintenance.sweep_interval,
         reap_interval: config.maintenance.reap_interval,
     };

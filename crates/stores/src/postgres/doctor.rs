@@ -14,7 +14,7 @@ use super::link::Link;
 use super::schema::{self, Found};
 use super::{Address, OpenError, PostgresOptions, connect, reseal, upkeep};
 use crate::doctor::telling::{self, Waiting};
-use crate::doctor::{Check, Examination, Upkeep, in_bytes, in_words};
+use crate::doctor::{Check, Examination, UpkeepIntervals, in_bytes, in_words};
 
 /// How far the database's clock and this machine's may be apart, beyond the time that it took to ask.
 const MAX_SKEW: Duration = Duration::from_secs(2);
@@ -69,7 +69,7 @@ const SIZE: &str = "SELECT pg_total_relation_size('semel_records')";
 const API_KEYS: &str = "SELECT count(*) FROM semel_api_keys WHERE revoked_at IS NULL";
 
 /// Looks at the database. `options` are those it is used with, `upkeep` how often it is said to be looked after.
-pub async fn examine(address: &Address, options: &PostgresOptions, upkeep: &Upkeep) -> Examination {
+pub async fn examine(address: &Address, options: &PostgresOptions, upkeep: &UpkeepIntervals) -> Examination {
     let mut db = match connect(address, options).await {
         Ok((_, link)) => ReadOnly(link),
         Err(error) => {
@@ -285,13 +285,13 @@ async fn now(db: &mut ReadOnly) -> Result<Timestamp, DbError> {
     schema::now(db).await
 }
 
-async fn leases(db: &mut ReadOnly, upkeep: &Upkeep) -> Result<Check, DbError> {
+async fn leases(db: &mut ReadOnly, upkeep: &UpkeepIntervals) -> Result<Check, DbError> {
     let now = now(db).await?;
     let before = telling::long_ago(now, upkeep.sweep_interval);
     Ok(telling::leases(waiting(db, NOT_SWEPT, &[Value::Int(Some(before.as_millis()))]).await?, now))
 }
 
-async fn expiry(db: &mut ReadOnly, upkeep: &Upkeep) -> Result<Check, DbError> {
+async fn expiry(db: &mut ReadOnly, upkeep: &UpkeepIntervals) -> Result<Check, DbError> {
     let now = now(db).await?;
     let before = telling::long_ago(now, upkeep.reap_interval);
     Ok(telling::expiry(waiting(db, NOT_REAPED, &[Value::Int(Some(before.as_millis()))]).await?, now))

@@ -15,13 +15,13 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use super::place::{self, beside};
 use super::schema;
 use super::{SqliteOptions, TIER, api_keys, reseal};
-use crate::doctor::{Check, Examination, Upkeep, telling};
+use crate::doctor::{Check, Examination, UpkeepIntervals, telling};
 
 /// How often a file is looked at that others begin to use meanwhile.
 const MAX_LOOKS: usize = 3;
 
 /// Looks at the file. `options` are those it is used with, `upkeep` how often it is said to be looked after.
-pub fn examine(path: &Path, options: &SqliteOptions, upkeep: &Upkeep) -> Examination {
+pub fn examine(path: &Path, options: &SqliteOptions, upkeep: &UpkeepIntervals) -> Examination {
     if let Err(trouble) = place::refuse_remains(path, options) {
         return only(Check::fail("store", trouble.at(path).to_string(), LOST));
     }
@@ -120,7 +120,7 @@ struct Look<'a> {
     path: &'a Path,
     size: u64,
     options: &'a SqliteOptions,
-    upkeep: &'a Upkeep,
+    upkeep: &'a UpkeepIntervals,
     connection: Connection,
     /// That of the schema; 0 if there is none yet.
     version: u32,
@@ -130,7 +130,7 @@ fn look(
     path: &Path,
     metadata: &Metadata,
     options: &SqliteOptions,
-    upkeep: &Upkeep,
+    upkeep: &UpkeepIntervals,
     at_rest: bool,
 ) -> Examination {
     // Before there is a connection: closing a file gives up all locks that this process has on it.

@@ -1,6 +1,6 @@
 //! Records in a SQLite file: one file, no server, every write on disk before it is answered.
 //!
-//! `schema.rs` has the tables, `queries.rs` all SQL about records, `rows.rs` the meaning of a row, `change.rs` one change, `known.rs` the
+//! `connection.rs` opens it (`open_error.rs` says why it cannot), `schema.rs` has the tables, `queries.rs` all SQL about records, `records.rs` shows and ages them, `rows.rs` the meaning of a row, `change.rs` one change, `known.rs` the
 //! outcomes that need no look, `job.rs` a change on its way to the writer, `writer.rs` the thread that commits changes in groups, `outbox.rs` hands messages to workers, `phases.rs` writes the phases of commands, `evidence.rs` keeps
 //! what others say about commands, `usage.rs` what everybody has used, `place.rs` notices that the file is gone, `clock.rs` that the clock was set, `errors.rs` what SQLite's errors mean.
 //! Several processes may use one file, such as a server and an operator's tool beside it.
@@ -8,58 +8,60 @@
 mod api_keys;
 mod change;
 mod clock;
+mod connection;
 pub mod doctor;
 mod errors;
 mod evidence;
 mod job;
 mod join;
 mod known;
+mod open_error;
 mod outbox;
 mod phases;
 mod place;
 mod queries;
+mod readers;
+mod records;
 mod reseal;
 mod rows;
 mod savepoint;
 mod schema;
+mod trouble;
 mod usage;
 mod waiting;
 mod writer;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use rusqlite::limits::Limit;
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::Connection;
 use semel_core::{
-    AuditEntry, AuditId, AuditLog, Backend, Census, Change, Claim, Filter, Item, Note, NoteTaken,
-    OperationId, Outbox, Principal, Progress, Record, RecordId, Records, Snapshot, Store, StoreAnswer,
-    StoreError, StoreId, StoredRequest, Tier, Timestamp, Unreadable, Upkeep, WaitingFilter, WaitingPage,
+    Backend, Change, Claim, Item, OperationId, Outbox, Principal, Progress, RecordId, Snapshot, Store,
+    StoreAnswer, StoreError, StoreId, Tier, Timestamp, WaitingFilter, WaitingPage,
 };
 use semel_faults::Point;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 
 use crate::access::Access;
 pub use api_keys::ApiKeys;
-use errors::store_error;
+use connection::{check, connect};
 use job::{Job, Task, Turn, point_of};
 pub use join::{
     apply_within, claim_within, find_command, find_within, has_message, mark, now, open_connection, place_of,
     push_message, store_id, write_anew,
 };
 use known::KnownRecords;
+pub use open_error::OpenError;
 pub use phases::{has_phase, is_held};
 pub use place::Place;
+use readers::Readers;
 pub use schema::{SCHEMA_VERSION, known_version};
+use trouble::Trouble;
 use writer::{Counters, Levers, Writer};
-
-/// How many pages the log has before they are written to the file itself: 16 MiB. Most of them belong to the latest records,
-/// which change twice within a moment: the longer they wait, the fewer writes they are.
-const LOG_PAGES: u32 = 4096;
 
 /// What the store promises.
 pub const TIER: Tier = Tier::One;
@@ -101,167 +103,6 @@ impl Default for SqliteOptions {
             check_up_to_bytes: 1 << 30,
             create: false,
             access: Access::Write,
-        }
-    }
-}
-
-/// Why a file cannot be used. Each says what to do about it; none has changed the file.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The file or its folder cannot be read or written.
-    #[error("cannot open {path}: {why}; the folder must exist, and both must be writable")]
-    Inaccessible {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        why: String,
-    },
-    /// The file is not a database, or a damaged one.
-    #[error("{path} is not an intact SQLite database: {why}; restore it from a backup, do not delete it")]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// What SQLite said.
-        why: String,
-    },
-    /// The file was written by a newer version.
-    #[error(
-        "{path} has schema version {found}, and this version of Semel knows versions up to {}; \
-         run the version of Semel that wrote it, or a newer one",
-        known_version()
-    )]
-    NewerSchema {
-        /// The file.
-        path: PathBuf,
-        /// The file's version.
-        found: u32,
-    },
-    /// The file was written by an older version, and may only be read.
-    #[error(
-        "{path} has schema version {found}, and this version of Semel reads version {}. Nothing was changed: run \
-         `semel migrate`, or start the gateway, to bring it forward; or read it with the version of Semel that wrote it",
-        known_version()
-    )]
-    OlderSchema {
-        /// The file.
-        path: PathBuf,
-        /// The file's version; 0 if it has no records yet.
-        found: u32,
-    },
-    /// The file system does not do what durability needs.
-    #[error("{path} cannot be put into WAL mode (it stays in {mode:?}); use a local disk")]
-    NotDurable {
-        /// The file.
-        path: PathBuf,
-        /// The journal mode it stays in.
-        mode: String,
-    },
-    /// A store was here: its log is, and its file is missing or empty.
-    #[error(
-        "{path} is missing or empty, and its log {left} is there: a store was here. Put its file back beside the log, or restore \
-         both from a backup; without its records, retries run again. To begin anew, move the log away"
-    )]
-    Remains {
-        /// The file.
-        path: PathBuf,
-        /// The log, or the log's index.
-        left: PathBuf,
-    },
-    /// A store was here: its marker is, and its file is missing, empty, or has no records.
-    #[error(
-        "{path} is missing or has no records, and {marker} says that a store was here. Put the file back, or restore it from a backup; \
-         without its records, retries run again. To begin anew, run `semel migrate --create`, or delete the marker"
-    )]
-    Gone {
-        /// The file.
-        path: PathBuf,
-        /// The file with the store's id.
-        marker: PathBuf,
-    },
-    /// Another store was here.
-    #[error(
-        "{path} is not the store that was here: {marker} names another one. Put the right file back; without its records, \
-         retries run again. To use this one in its place, run `semel migrate --create`, or delete the marker"
-    )]
-    Other {
-        /// The file.
-        path: PathBuf,
-        /// The file with the store's id.
-        marker: PathBuf,
-    },
-    /// The marker cannot be read or written.
-    #[error(
-        "{marker}, which says which store is at {path}: {why}; it must be readable, and its folder writable"
-    )]
-    Marker {
-        /// The store's file.
-        path: PathBuf,
-        /// The file with the store's id.
-        marker: PathBuf,
-        /// What the system said.
-        why: String,
-    },
-    /// The file was deleted or replaced while it was opened.
-    #[error("{path} was deleted or replaced while it was opened: {why}; see which program does that")]
-    Moved {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        why: String,
-    },
-    /// Another process held the file for too long, the disk is full, or the like.
-    #[error("cannot prepare {path}: {why}")]
-    Failed {
-        /// The file.
-        path: PathBuf,
-        /// What SQLite said.
-        why: String,
-    },
-}
-
-/// An [`OpenError`] before it knows its file.
-enum Trouble {
-    Sqlite(rusqlite::Error),
-    Damaged(String),
-    NewerSchema(u32),
-    OlderSchema(u32),
-    NotDurable(String),
-    Remains(PathBuf),
-    Gone(PathBuf),
-    Other(PathBuf),
-    Marker(PathBuf, String),
-    Moved(String),
-}
-
-impl From<rusqlite::Error> for Trouble {
-    fn from(error: rusqlite::Error) -> Trouble {
-        Trouble::Sqlite(error)
-    }
-}
-
-impl Trouble {
-    /// Names the file, and tells the cases apart that want different remedies.
-    fn at(self, path: &Path) -> OpenError {
-        let path = path.to_owned();
-        let error = match self {
-            Trouble::NewerSchema(found) => return OpenError::NewerSchema { path, found },
-            Trouble::OlderSchema(found) => return OpenError::OlderSchema { path, found },
-            Trouble::NotDurable(mode) => return OpenError::NotDurable { path, mode },
-            Trouble::Damaged(why) => return OpenError::Damaged { path, why },
-            Trouble::Remains(left) => return OpenError::Remains { path, left },
-            Trouble::Gone(marker) => return OpenError::Gone { path, marker },
-            Trouble::Other(marker) => return OpenError::Other { path, marker },
-            Trouble::Marker(marker, why) => return OpenError::Marker { path, marker, why },
-            Trouble::Moved(why) => return OpenError::Moved { path, why },
-            Trouble::Sqlite(error) => error,
-        };
-        let why = error.to_string();
-        match error.sqlite_error_code() {
-            Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly) => {
-                OpenError::Inaccessible { path, why }
-            }
-            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => OpenError::Damaged { path, why },
-            _ => OpenError::Failed { path, why },
         }
     }
 }
@@ -421,13 +262,6 @@ impl Backend for SqliteStore {
 }
 
 #[async_trait]
-impl AuditLog for SqliteStore {
-    async fn audit(&self, before: Option<AuditId>, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
-        self.read(move |connection, _| queries::audit(connection, before, limit)).await
-    }
-}
-
-#[async_trait]
 impl Store for SqliteStore {
     async fn claim(&self, claim: &Claim) -> Result<StoreAnswer, StoreError> {
         let claim = claim.clone();
@@ -494,194 +328,4 @@ impl Store for SqliteStore {
     fn tier(&self) -> Tier {
         TIER
     }
-}
-
-#[async_trait]
-impl Upkeep for SqliteStore {
-    async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
-        let task = Task::new(move |turn| change::sweep(turn.connection, limit, turn.now));
-        self.write(task.held_at(Some(Point::SweepSent))).await
-    }
-
-    async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
-        let task = Task::new(move |turn| change::reap(turn.connection, limit, turn.now));
-        self.write(task.held_at(Some(Point::ReapSent))).await
-    }
-
-    async fn census(&self) -> Result<Vec<Census>, StoreError> {
-        self.read(|connection, _| queries::census(connection)).await
-    }
-
-    async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
-        self.read(move |connection, now| queries::due_to_reconcile(connection, limit, now)).await
-    }
-}
-
-#[async_trait]
-impl Records for SqliteStore {
-    async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError> {
-        self.read(move |connection, now| {
-            Ok(Snapshot { record: queries::find(connection, operation_id)?, now })
-        })
-        .await
-    }
-
-    async fn notes(&self, operation_id: OperationId) -> Result<Vec<NoteTaken>, StoreError> {
-        self.read(move |connection, _| queries::notes(connection, operation_id)).await
-    }
-
-    /// Noted first, read then: nobody reads it without a note.
-    async fn read_request(
-        &self,
-        operation_id: OperationId,
-        note: &Note,
-    ) -> Result<Option<StoredRequest>, StoreError> {
-        let note = note.clone();
-        // A note that is taken twice is about a request that was read at least once.
-        let take_note =
-            move |turn: &mut Turn<'_>| change::note_reading(turn.connection, operation_id, &note, turn.now);
-        match self.write(Task::new(take_note)).await? {
-            0 => Ok(None),
-            _ => self.read(move |connection, _| queries::request(connection, operation_id)).await,
-        }
-    }
-
-    async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
-        let filter = filter.clone();
-        self.read(move |connection, _| queries::list(connection, &filter)).await
-    }
-
-    async fn unreadable(&self, filter: &Filter) -> Result<Vec<Unreadable>, StoreError> {
-        let filter = filter.clone();
-        self.read(move |connection, _| queries::unreadable(connection, &filter)).await
-    }
-}
-
-/// A few connections that only read, handed from one blocking task to the next.
-struct Readers {
-    free: Arc<Mutex<Vec<Connection>>>,
-    permits: Arc<Semaphore>,
-}
-
-impl Readers {
-    fn new(connections: Vec<Connection>) -> Readers {
-        let permits = Arc::new(Semaphore::new(connections.len()));
-        Readers { free: Arc::new(Mutex::new(connections)), permits }
-    }
-
-    async fn with<T: Send + 'static>(
-        &self,
-        query: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
-    ) -> Result<T, StoreError> {
-        let unavailable = |why: &str| StoreError::Unavailable(why.into());
-        let permit = self.permits.clone().acquire_owned().await;
-        let permit = permit.map_err(|_| unavailable("the store is closed"))?;
-        let free = self.free.clone();
-        let reading = tokio::task::spawn_blocking(move || {
-            // The permit goes with the connection, also if nobody waits for the result any more.
-            let _permit = permit;
-            let connection = free.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            let connection = connection.ok_or(rusqlite::Error::InvalidQuery)?;
-            let result = query(&connection);
-            free.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
-            result
-        });
-        match reading.await {
-            Ok(result) => result.map_err(|error| store_error(&error)),
-            Err(_) => Err(unavailable("the reading task ended early")),
-        }
-    }
-}
-
-/// A connection with the settings that durability needs.
-fn connect(path: &Path, options: &SqliteOptions) -> Result<Connection, Trouble> {
-    place::refuse_remains(path, options)?;
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    if options.access == Access::Read {
-        let connection = Connection::open_with_flags(path, flags)?;
-        connection.busy_timeout(options.busy_timeout)?;
-        connection.execute_batch("PRAGMA query_only = ON; PRAGMA trusted_schema = OFF")?;
-        return Ok(connection);
-    }
-    make_private(path);
-    let connection = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_CREATE)?;
-    connection.busy_timeout(options.busy_timeout)?;
-    let max_record = i32::try_from(options.max_record_bytes).unwrap_or(i32::MAX);
-    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, max_record)?;
-    let mode = wal_mode(&connection, options.busy_timeout)?;
-    if !mode.eq_ignore_ascii_case("wal") {
-        return Err(Trouble::NotDurable(mode));
-    }
-    make_durable(&connection)?;
-    connection.execute_batch("PRAGMA trusted_schema = OFF")?;
-    connection.query_row(&format!("PRAGMA wal_autocheckpoint = {LOG_PAGES}"), [], |_| Ok(()))?;
-    if let Some(max) = options.max_file_bytes {
-        let page: u32 = connection.query_row("PRAGMA page_size", [], |row| row.get(0))?;
-        connection.query_row(
-            &format!("PRAGMA max_page_count = {}", max / u64::from(page)),
-            [],
-            |_| Ok(()),
-        )?;
-    }
-    Ok(connection)
-}
-
-/// The log reaches the disk at every commit, not merely the operating system, nor (macOS) the disk's cache.
-fn make_durable(connection: &Connection) -> rusqlite::Result<()> {
-    connection
-        .execute_batch("PRAGMA synchronous = FULL; PRAGMA fullfsync = ON; PRAGMA checkpoint_fullfsync = ON;")
-}
-
-/// A new file is for its owner only: it will hold responses in the clear. SQLite gives the files beside it the
-/// same mode. If it cannot be made, opening it says why.
-fn make_private(path: &Path) {
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let _ = options.open(path);
-}
-
-/// Puts the file into WAL mode. Whoever does so first holds it for a moment, and SQLite does not wait here.
-fn wal_mode(connection: &Connection, patience: Duration) -> rusqlite::Result<String> {
-    let begun = Instant::now();
-    loop {
-        match connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)) {
-            Err(error)
-                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
-                    && begun.elapsed() < patience =>
-            {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-            mode => return mode,
-        }
-    }
-}
-
-/// Refuses a damaged file: one whose index had lost a record would run its command again.
-fn check(connection: &Connection, path: &Path, options: &SqliteOptions) -> Result<(), Trouble> {
-    let size = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
-    if size > options.check_up_to_bytes {
-        tracing::warn!(size, "the file is too large to be checked for damage at every start");
-        return Ok(());
-    }
-    match damage(connection)? {
-        Some(found) => Err(Trouble::Damaged(found)),
-        None => Ok(()),
-    }
-}
-
-/// What is damaged in our tables and their indexes.
-fn damage(connection: &Connection) -> rusqlite::Result<Option<String>> {
-    let ours = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name LIKE 'semel!_%' ESCAPE '!'";
-    let tables: Vec<String> =
-        connection.prepare(ours)?.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
-    for table in tables {
-        let found: String =
-            connection.query_row(&format!("PRAGMA integrity_check('{table}')"), [], |row| row.get(0))?;
-        if found != "ok" {
-            return Ok(Some(format!("{table}: {found}")));
-        }
-    }
-    Ok(None)
 }

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use semel_core::{Principal, Tier};
-use semel_stores::doctor::{Check, Examination, Health, Upkeep};
+use semel_stores::doctor::{Check, Examination, Health, UpkeepIntervals};
 use semel_stores::postgres::{PostgresKeys, PostgresOptions, SCHEMA_VERSION, doctor};
 use semel_testkit::postgres::{Cluster, Database, shared};
 
 use crate::postgres::{database, postgres};
 
-const UPKEEP: Upkeep =
-    Upkeep { sweep_interval: Duration::from_secs(5), reap_interval: Duration::from_secs(60) };
+const UPKEEP: UpkeepIntervals =
+    UpkeepIntervals { sweep_interval: Duration::from_secs(5), reap_interval: Duration::from_secs(60) };
 
 async fn examine(url: &str) -> Examination {
     let address = url.parse().expect("it is an address");

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 use semel_stores::SqliteStore;
-use semel_stores::doctor::{Check, Examination, Health, Upkeep};
+use semel_stores::doctor::{Check, Examination, Health, UpkeepIntervals};
 use semel_stores::sqlite::{SqliteOptions, doctor};
 use tempfile::TempDir;
 
-const UPKEEP: Upkeep =
-    Upkeep { sweep_interval: Duration::from_secs(5), reap_interval: Duration::from_secs(60) };
+const UPKEEP: UpkeepIntervals =
+    UpkeepIntervals { sweep_interval: Duration::from_secs(5), reap_interval: Duration::from_secs(60) };
 
 fn examine(path: &Path, options: &SqliteOptions) -> Examination {
     doctor::examine(path, options, &UPKEEP)

@@ -8,9 +8,9 @@ use rusqlite::Connection;
 use semel_core::Timestamp;
 
 use super::super::clock;
+use super::super::connection::{damage, make_durable};
 use super::super::queries;
 use super::super::schema::{self, Part};
-use super::super::{damage, make_durable};
 use super::{Look, beside};
 use crate::doctor::{Check, in_bytes, telling};
 

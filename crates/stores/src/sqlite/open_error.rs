@@ -1,0 +1,149 @@
+//! Why a file cannot be used.
+
+use std::path::{Path, PathBuf};
+
+use rusqlite::ErrorCode;
+
+use super::schema::known_version;
+use super::trouble::Trouble;
+
+/// Why a file cannot be used. Each says what to do about it; none has changed the file.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The file or its folder cannot be read or written.
+    #[error("cannot open {path}: {why}; the folder must exist, and both must be writable")]
+    Inaccessible {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        why: String,
+    },
+    /// The file is not a database, or a damaged one.
+    #[error("{path} is not an intact SQLite database: {why}; restore it from a backup, do not delete it")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite said.
+        why: String,
+    },
+    /// The file was written by a newer version.
+    #[error(
+        "{path} has schema version {found}, and this version of Semel knows versions up to {}; \
+         run the version of Semel that wrote it, or a newer one",
+        known_version()
+    )]
+    NewerSchema {
+        /// The file.
+        path: PathBuf,
+        /// The file's version.
+        found: u32,
+    },
+    /// The file was written by an older version, and may only be read.
+    #[error(
+        "{path} has schema version {found}, and this version of Semel reads version {}. Nothing was changed: run \
+         `semel migrate`, or start the gateway, to bring it forward; or read it with the version of Semel that wrote it",
+        known_version()
+    )]
+    OlderSchema {
+        /// The file.
+        path: PathBuf,
+        /// The file's version; 0 if it has no records yet.
+        found: u32,
+    },
+    /// The file system does not do what durability needs.
+    #[error("{path} cannot be put into WAL mode (it stays in {mode:?}); use a local disk")]
+    NotDurable {
+        /// The file.
+        path: PathBuf,
+        /// The journal mode it stays in.
+        mode: String,
+    },
+    /// A store was here: its log is, and its file is missing or empty.
+    #[error(
+        "{path} is missing or empty, and its log {left} is there: a store was here. Put its file back beside the log, or restore \
+         both from a backup; without its records, retries run again. To begin anew, move the log away"
+    )]
+    Remains {
+        /// The file.
+        path: PathBuf,
+        /// The log, or the log's index.
+        left: PathBuf,
+    },
+    /// A store was here: its marker is, and its file is missing, empty, or has no records.
+    #[error(
+        "{path} is missing or has no records, and {marker} says that a store was here. Put the file back, or restore it from a backup; \
+         without its records, retries run again. To begin anew, run `semel migrate --create`, or delete the marker"
+    )]
+    Gone {
+        /// The file.
+        path: PathBuf,
+        /// The file with the store's id.
+        marker: PathBuf,
+    },
+    /// Another store was here.
+    #[error(
+        "{path} is not the store that was here: {marker} names another one. Put the right file back; without its records, \
+         retries run again. To use this one in its place, run `semel migrate --create`, or delete the marker"
+    )]
+    Other {
+        /// The file.
+        path: PathBuf,
+        /// The file with the store's id.
+        marker: PathBuf,
+    },
+    /// The marker cannot be read or written.
+    #[error(
+        "{marker}, which says which store is at {path}: {why}; it must be readable, and its folder writable"
+    )]
+    Marker {
+        /// The store's file.
+        path: PathBuf,
+        /// The file with the store's id.
+        marker: PathBuf,
+        /// What the system said.
+        why: String,
+    },
+    /// The file was deleted or replaced while it was opened.
+    #[error("{path} was deleted or replaced while it was opened: {why}; see which program does that")]
+    Moved {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        why: String,
+    },
+    /// Another process held the file for too long, the disk is full, or the like.
+    #[error("cannot prepare {path}: {why}")]
+    Failed {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite said.
+        why: String,
+    },
+}
+
+impl Trouble {
+    /// Names the file, and tells the cases apart that want different remedies.
+    pub(super) fn at(self, path: &Path) -> OpenError {
+        let path = path.to_owned();
+        let error = match self {
+            Trouble::NewerSchema(found) => return OpenError::NewerSchema { path, found },
+            Trouble::OlderSchema(found) => return OpenError::OlderSchema { path, found },
+            Trouble::NotDurable(mode) => return OpenError::NotDurable { path, mode },
+            Trouble::Damaged(why) => return OpenError::Damaged { path, why },
+            Trouble::Remains(left) => return OpenError::Remains { path, left },
+            Trouble::Gone(marker) => return OpenError::Gone { path, marker },
+            Trouble::Other(marker) => return OpenError::Other { path, marker },
+            Trouble::Marker(marker, why) => return OpenError::Marker { path, marker, why },
+            Trouble::Moved(why) => return OpenError::Moved { path, why },
+            Trouble::Sqlite(error) => error,
+        };
+        let why = error.to_string();
+        match error.sqlite_error_code() {
+            Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly) => {
+                OpenError::Inaccessible { path, why }
+            }
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => OpenError::Damaged { path, why },
+            _ => OpenError::Failed { path, why },
+        }
+    }
+}
