@@ -210,7 +210,7 @@ impl Change {
         Change { seen: Some(seen.into()), ..self }
     }
 
-    /// What the executor saw. A store hands it to [`Record::observing`] with what it writes.
+    /// What the executor saw. A store hands it to [`Record::observing`](crate::Record::observing) with what it writes.
     pub fn observation(&self) -> Option<&str> {
         self.seen.as_deref()
     }

@@ -1,5 +1,5 @@
 //! One suite for all stores, written against the trait. A store conforms if every case passes; the cases are
-//! the contract of [`Store`] in sentences.
+//! the contract of [`Store`](semel_core::Store) in sentences.
 //!
 //! A store's tests are `semel_testkit::conformance_tests!(subject)`, where `subject` makes a [`Subject`]: one
 //! test for each case. [`failures`] runs them all and names those that fail, for stores that must not pass.
