@@ -291,4 +291,22 @@ mod tests {
             assert!(!row.name.contains('_') && row.name == row.name.to_ascii_lowercase(), "{}", row.name);
         }
     }
+
+    #[test]
+    fn a_connection_may_claim_neither_contents_nor_extensions_nor_look_alikes() {
+        for kept in ["content-later", "x-later", "a_later", "idempotency-key", "host"] {
+            assert!(is_end_to_end(&name(kept)), "{kept}");
+        }
+        for claimed in ["later", "contents", "xlater", "keep-alive"] {
+            assert!(!is_end_to_end(&name(claimed)), "{claimed}");
+        }
+    }
+
+    #[test]
+    fn fields_that_a_command_is_read_by_are_kept() {
+        for read in ["content-encoding", "content-length", "content-type", "host", "idempotency-key"] {
+            assert!(reads_command(&name(read)), "{read}");
+        }
+        assert!(!reads_command(&name("accept")) && !reads_command(&name("content-language")));
+    }
 }

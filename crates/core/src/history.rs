@@ -243,4 +243,10 @@ mod tests {
         let more = history.then(&running(2, 60), at(60));
         assert_eq!(more.steps().count(), 2);
     }
+
+    #[test]
+    fn an_attempt_began_with_its_first_step() {
+        let history = History::default().then(&running(1, 30), at(0)).then(&running(2, 60), at(30));
+        assert_eq!([1, 2, 3].map(|epoch| history.began(epoch)), [Some(at(0)), Some(at(30)), None]);
+    }
 }

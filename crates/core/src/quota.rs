@@ -534,4 +534,11 @@ mod tests {
         assert_eq!(Subject::new("acme", "batch"), Some(caller));
         assert_eq!((Subject::new("", "x"), Subject::new("a\n", "")), (None, None));
     }
+
+    #[test]
+    fn uses_add_up() {
+        let used = |new_keys, lookups| Used { new_keys, lookups };
+        assert_eq!(used(1, 20).plus(used(3, 40)), used(4, 60));
+        assert_eq!(used(u64::MAX, 0).plus(used(1, 0)), used(u64::MAX, 0));
+    }
 }

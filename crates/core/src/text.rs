@@ -6,3 +6,18 @@ pub fn steers(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_steer_nothing_and_controls_separators_and_marks_do() {
+        for c in ['\n', '\u{1b}', '\u{85}', '\u{2028}', '\u{2029}', '\u{200e}', '\u{202e}', '\u{2066}'] {
+            assert!(steers(c), "{c:?}");
+        }
+        for c in ['a', ' ', '\u{e9}', '\u{200d}', '\u{2030}'] {
+            assert!(!steers(c), "{c:?}");
+        }
+    }
+}

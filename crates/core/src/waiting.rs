@@ -287,7 +287,7 @@ impl WaitingSearch {
         }
         pass.pages -= 1;
         pass.over = pass.wanted == 0 || pass.pages == 0;
-        if ends && pass.wanted > 0 {
+        if ends {
             pass.exhausted = pass.from_front && !pass.unfinished;
             pass.over |= pass.exhausted;
             (pass.from_front, pass.unfinished) = (true, false);
@@ -310,9 +310,13 @@ impl Pass {
         if self.visit.digs > 0 { self.limit } else { self.share }
     }
 
+    fn has_used_its_share(&self) -> bool {
+        self.visit.on_page >= self.share_of_page()
+    }
+
     /// Whether the tenant at hand has used its share of the page, and none of it fitted.
     fn is_to_dig(&self) -> bool {
-        self.visit.taken == 0 && self.visit.on_page > 0 && self.visit.on_page >= self.share_of_page()
+        self.visit.taken == 0 && self.has_used_its_share()
     }
 
     /// The place of the next page.
@@ -320,8 +324,8 @@ impl Pass {
         if self.wanted == 0 {
             return self.visit.tenant.take().as_deref().map(WaitingPlace::end_of).or(next);
         }
-        let used_up = self.visit.on_page > 0 && self.visit.on_page >= self.share_of_page();
-        let last = self.visit.last.clone().filter(|_| used_up && (next.is_some() || self.visit.taken == 0));
+        let goes_on = self.has_used_its_share() && (next.is_some() || self.visit.taken == 0);
+        let last = self.visit.last.clone().filter(|_| goes_on);
         let place = self.jump.take().or(last).or(next);
         let at_hand = place.as_ref().filter(|place| Some(&place.tenant) == self.visit.tenant.as_ref());
         let Some(at_hand) = at_hand else {
@@ -506,5 +510,75 @@ mod tests {
         }
         search.begin(0);
         assert!(search.page().is_none());
+    }
+
+    #[test]
+    fn commands_that_do_not_fit_cost_their_tenant_neither_its_turn_nor_pages() {
+        let mut walk = Walk::new(vec![("a", 0, false), ("a", 1, true), ("b", 0, true)]);
+        assert_eq!(walk.pass(2), [("a", 1), ("b", 0)], "the rest of the first tenant's comes first");
+        assert_eq!(walk.pages, 2);
+
+        let mut walk = Walk::new(vec![("a", 0, false), ("a", 1, true)]);
+        walk.search.begin(2);
+        let filter = walk.search.page().expect("it begins");
+        assert_eq!(page(&walk.list, &filter), (vec![walk.list[0]], None), "its share of the page");
+        let passed = place(&walk.list[0]);
+        assert!(walk.search.wants(&passed));
+        walk.search.turn(None);
+        let next = walk.search.page().expect("nobody has looked at the rest of its commands");
+        assert_eq!((next.after, next.share), (Some(passed), next.limit));
+
+        let mut walk = Walk::new(vec![("a", 0, false), ("b", 0, true), ("b", 1, true), ("c", 0, true)]);
+        assert_eq!(walk.pass(3), [("b", 0), ("b", 1), ("c", 0)]);
+        assert_eq!(walk.pages, 2, "a share that is not used up has nothing behind it");
+    }
+
+    #[test]
+    fn a_tenant_that_has_its_share_is_left_at_once() {
+        let list = [("a", 0, true), ("a", 1, false), ("b", 0, true), ("b", 1, true), ("b", 2, true)];
+        let mut walk = Walk::new([list.as_slice(), &[("c", 0, true)]].concat());
+        assert_eq!(walk.pass(4), [("a", 0), ("b", 0), ("b", 1), ("c", 0)]);
+        assert_eq!(walk.pages, 2);
+    }
+
+    #[test]
+    fn pages_grow_while_nothing_fits() {
+        let mut search = WaitingSearch::new(false, None);
+        search.begin(4);
+        for (number, size) in [(4, 2), (8, 8), (16, 16), (32, 32), (64, 64)].into_iter().enumerate() {
+            let filter = search.page().expect("it goes on");
+            assert_eq!((filter.limit, filter.share), size, "{number}");
+            let place = place(&("a", number as i64, false));
+            assert!(search.wants(&place));
+            search.turn(Some(place));
+        }
+    }
+
+    #[test]
+    fn a_list_that_was_read_to_its_end_has_no_more() {
+        let mut walk = Walk::new(vec![("a", 0, false)]);
+        assert!(walk.pass(1).is_empty() && !walk.search.has_more());
+    }
+
+    #[test]
+    fn a_command_is_passed_over_once_it_is_settled_and_of_so_many_tenants() {
+        let tenant = |number: usize| WaitingPlace {
+            tenant: format!("tenant {number}"),
+            ready_at: Timestamp::from_millis(0),
+            id: RecordId::from_bytes([0; 32]),
+        };
+        let settled = Timestamp::from_millis(0).plus(SETTLED_AFTER);
+        let mut search = WaitingSearch::new(false, None);
+        (0..=MAX_TENANTS).for_each(|number| search.pass_over(&tenant(number), settled));
+        let mut wants = |number| {
+            search.begin(1);
+            search.wants(&tenant(number))
+        };
+        assert!(!wants(0) && !wants(MAX_TENANTS - 1));
+        assert!(wants(MAX_TENANTS), "no more of them are remembered");
+        let mut search = WaitingSearch::new(false, None);
+        search.pass_over(&tenant(0), Timestamp::from_millis(settled.as_millis() - 1));
+        search.begin(1);
+        assert!(search.wants(&tenant(0)), "it is too new");
     }
 }

@@ -439,4 +439,14 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn new_keys_that_no_rate_limits_are_reported_too() {
+        let (mut account, allowance) = (Account::default(), Allowance::default());
+        for _ in 0..3 {
+            account.new_key(&allowance, Duration::ZERO).expect("nothing limits it");
+            account.created();
+        }
+        assert_eq!(account.report(&allowance, Duration::ZERO).used(), Used { new_keys: 3, lookups: 0 });
+    }
 }

@@ -129,6 +129,7 @@ mod tests {
             ("/users/:id", "\"/users/{id}\""),
             ("/users/:id?/keys/:key", "\"/users/{id}/keys/{key}\""),
             ("/users/<id>", "\"/users/{id}\""),
+            ("/users/:user_id", "\"/users/{user_id}\""),
             ("/users/<int:id>/keys", "\"/users/{id}/keys\""),
             ("/users/{id:int}", "`{id}`"),
             ("/users/{id:[0-9]+}", "`{id}`"),
@@ -158,6 +159,10 @@ mod tests {
         for path in [
             "/",
             "/users/{id}",
+            "/users/:",
+            "/users/<>",
+            "/users/:a-b",
+            "/users/:a.b",
             "/files/{*rest}",
             "/v1/operations/{name}:cancel",
             "/v1/things:batchCreate",

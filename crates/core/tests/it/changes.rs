@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use semel_core::transition::{Proof, Verdict};
+use bytes::Bytes;
+use semel_core::progress::{MAX_OUTPUT, Mark, OpenCall, Progress, StepKind};
+use semel_core::transition::{PhaseVerdict, Proof, Recorded, Verdict};
 use semel_core::{About, AttemptToken, Change, Event, Fence, Filter, Note, Reason, StoredResult, Timestamp};
 
 use crate::records::result;
@@ -100,4 +102,129 @@ fn a_note_and_another_form_of_the_result_go_with_a_change() {
 fn a_list_is_of_everybody_and_bounded() {
     let Filter { state, operation, tenant, updated_before, after, limit } = Filter::default();
     assert_eq!((state, operation, tenant, updated_before, after, limit), (None, None, None, None, None, 100));
+}
+
+#[test]
+fn what_an_executor_says_carries_its_fence_and_nothing_else_does() {
+    for (change, event, ..) in all() {
+        let is_executors = matches!(
+            event,
+            Event::Start { .. }
+                | Event::Renew { .. }
+                | Event::Complete { .. }
+                | Event::Fail { .. }
+                | Event::Release { .. }
+                | Event::Requeue { .. }
+                | Event::Defer { .. }
+                | Event::Abandon { .. }
+        );
+        assert_eq!(change.event().fence(), is_executors.then_some(FENCE), "{event:?}");
+    }
+    assert_eq!(FENCE.token.as_bytes(), &[1; 16]);
+}
+
+#[test]
+fn evidence_is_about_an_attempt_and_nothing_else_is() {
+    for (change, event, ..) in all() {
+        let expected = match event {
+            Event::Resolve { verdict, seen, .. } => Event::Resolve { verdict, seen, about: About::Only(2) },
+            other => other,
+        };
+        assert_eq!(*change.about(About::Only(2)).event(), expected);
+    }
+}
+
+#[test]
+fn a_change_carries_what_its_executor_saw() {
+    let change = Change::abandon(FENCE, Reason::TimedOut);
+    assert_eq!(change.observation(), None);
+    assert_eq!(change.observing("no answer").observation(), Some("no answer"));
+}
+
+fn step(name: &str, what: StepKind) -> Progress {
+    Progress { position: 0, name: name.into(), what, began_at: AT, done_at: None }
+}
+
+fn external(name: &str, output: Option<Bytes>) -> Progress {
+    step(name, StepKind::External { deduplicated: false, output })
+}
+
+#[test]
+fn a_verdict_on_a_call_is_about_the_open_call_and_no_other() {
+    let output = Bytes::from_static(b"{}");
+    let done = [
+        step("book", StepKind::Local { output: output.clone() }),
+        external("charge", Some(output.clone())),
+        step("1", StepKind::item(None)),
+    ];
+    let open = [done.as_slice(), &[external("ship", None)]].concat();
+    let executed = |phase| Change::resolve_call_executed(3, phase, output.clone()).expect("it is JSON");
+    let not_executed = |phase| Change::resolve_call_not_executed(3, phase, Proof::ProviderTombstone);
+    for (change, name, fits_open, fits_done, mark) in [
+        (
+            executed("ship"),
+            "executed",
+            true,
+            false,
+            Some(Mark::Answered { name: "ship".into(), output: output.clone() }),
+        ),
+        (not_executed("ship"), "not_executed", true, false, Some(Mark::TakenBack { name: "ship".into() })),
+        (
+            not_executed("charge"),
+            "not_executed",
+            false,
+            false,
+            Some(Mark::TakenBack { name: "charge".into() }),
+        ),
+        (Change::resume(3), "resume", false, true, None),
+    ] {
+        let call = change.call().expect("it is about one").clone();
+        assert_eq!((call.fits(&open), call.fits(&done), call.mark()), (fits_open, fits_done, mark));
+        let Event::ResolvePhase { recorded, verdict, .. } = change.event_for(&open, true) else {
+            panic!("it is about a phase")
+        };
+        assert_eq!((recorded, verdict.as_str()), (Recorded { fits: fits_open, has_input: true }, name));
+        let note = Note { who: "ann".into(), action: "resolve".into(), why: "the bank says so".into() };
+        let noted = change.noted(note);
+        assert_eq!(noted.note().map(|note| note.action.as_str()), Some(&*format!("resolve {name}")));
+    }
+    assert_eq!(Change::renew(FENCE).call(), None);
+    assert_eq!(PhaseVerdict::NothingOpen.as_str(), "resume");
+}
+
+#[test]
+fn a_mark_says_whether_a_part_is_committed() {
+    let (name, output) = ("charge".to_owned(), Bytes::from_static(b"{}"));
+    let begun = Mark::Begun { position: 1, name: name.clone(), deduplicated: true };
+    assert!(Mark::Local { position: 1, name: name.clone(), output: output.clone() }.is_done());
+    assert!(Mark::Answered { name: name.clone(), output: output.clone() }.is_done());
+    assert!(!begun.is_done() && !Mark::TakenBack { name }.is_done());
+
+    let known = StepKind::Local { output: output.clone() };
+    assert_eq!((known.output(), StepKind::item(None).output()), (Some(&output), None));
+    assert_eq!(external("charge", None).what.output(), None);
+    assert_eq!(external("charge", Some(output.clone())).what.output(), Some(&output));
+}
+
+#[test]
+fn an_output_is_json_of_a_bounded_size() {
+    let text = |bytes: usize| Bytes::from(format!("\"{}\"", "x".repeat(bytes - 2)));
+    let largest = OpenCall::executed("charge", text(MAX_OUTPUT));
+    assert_eq!(largest, Ok(OpenCall::Executed { phase: "charge".into(), output: text(MAX_OUTPUT) }));
+    for (output, why) in [
+        (text(MAX_OUTPUT + 1), "the output has 65537 bytes; at most 65536 are kept"),
+        (Bytes::from_static(b"no"), "the output of a phase is JSON"),
+    ] {
+        let refused = OpenCall::executed("charge", output).expect_err(why);
+        assert!(refused.to_string().starts_with(why), "{refused}");
+    }
+}
+
+#[test]
+fn a_note_says_what_a_command_came_to_only_if_it_names_a_verdict() {
+    let said =
+        |action: &str| Note { who: "ann".into(), action: action.into(), why: "seen".into() }.says_executed();
+    assert_eq!(said("resolve executed"), Some(true));
+    assert_eq!((said("resolve failed"), said("release")), (Some(false), Some(false)));
+    assert_eq!((said("resolve"), said("purge")), (None, None));
 }

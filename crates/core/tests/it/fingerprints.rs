@@ -116,6 +116,9 @@ fn case_and_charset_of_a_json_media_type_do_not_count_and_other_parameters_do() 
         }
     }
     assert_eq!(of("application/json; Version=\"1\""), of("application/json;version=1"));
+    assert_eq!(of("application/json; v=\"1\t2\""), of("application/json;v=\"1\t2\""));
+    let control = of("application/json; v=\"1\u{1}2\"");
+    assert_ne!(control, of("application/json;v=\"1\u{1}2\""), "no such parameter: it counts as sent");
 }
 
 #[test]
@@ -161,6 +164,9 @@ fn forms_are_compared_by_their_decoded_pairs() {
             assert_ne!(of(one), of(other), "{one} {other}");
         }
     }
+    let one = 1_u64.to_be_bytes();
+    let pairs = [&one[..], b"a", &[1], &one, b"1", &one, b"b", &[0]].concat();
+    assert_eq!(form(b"a=1&b").canonical_body(), CanonicalBody::Form(pairs));
     assert!(matches!(form(b"a=%zz").canonical_body(), CanonicalBody::Raw(_, WhyRaw::NotAForm)));
     let plain = FingerprintInput { content_type: Some(b"text/plain"), ..form(b"a=1") };
     assert_ne!(plain.fingerprint(), of("a=1"));
@@ -300,6 +306,9 @@ fn json_is_read_only_where_it_is_declared_and_not_encoded() {
         assert_eq!(canonical(json, encoding), CanonicalBody::Json(b"{}".to_vec()));
     }
     assert_eq!(canonical(Some(b"application/hal+json"), None), CanonicalBody::Json(b"{}".to_vec()));
+    for malformed in [b"Application/JSON; charset".as_slice(), b"application/json; a=\"b", b"a/b+json;"] {
+        assert_eq!(canonical(Some(malformed), None), CanonicalBody::Json(b"{}".to_vec()), "{malformed:?}");
+    }
     for encoding in [b"gzip".as_slice(), b"identity, gzip", b"\xff"] {
         assert_eq!(canonical(json, Some(encoding)), CanonicalBody::Raw(b" {} ", WhyRaw::Encoded));
     }

@@ -227,3 +227,41 @@ proptest! {
         }
     }
 }
+
+/// A look that took `delay` in all, of a machine whose time is as the truth, at a clock that is `ahead` of it.
+fn reading(time: i64, delay: i64, ahead: i64, skipped: i64) -> Reading {
+    let own = |time: i64| BootTime::from_duration(Duration::from_millis(time as u64));
+    let clock = Timestamp::from_millis(time + ahead);
+    Reading { clock, skipped, before: own(time - delay / 2), after: own(time + delay / 2) }
+}
+
+#[test]
+fn a_watch_goes_on_from_what_was_seen_before() {
+    assert_eq!(ClockWatch::default().offset(), None);
+    let mut watch = ClockWatch::seen(7_000, 50);
+    assert_eq!(watch.offset(), Some(7_000));
+    assert_eq!(watch.see(&reading(10_000, 0, 7_000 + HOUR, 50)), Some(50 + HOUR));
+}
+
+#[test]
+fn a_clock_that_moves_by_as_much_as_is_tolerated_has_not_jumped() {
+    let moved = |by: i64| ClockWatch::seen(7_000, HOUR).see(&reading(10_000, 0, 7_000 + by, HOUR));
+    assert_eq!((moved(TOLERANCE), moved(-TOLERANCE)), (None, None));
+    assert_eq!(moved(TOLERANCE + 1), Some(HOUR + TOLERANCE + 1));
+    assert_eq!(moved(-TOLERANCE - 1), Some(HOUR - TOLERANCE - 1));
+}
+
+#[test]
+fn a_slow_look_does_not_blur_what_a_quick_one_has_seen() {
+    let jump = TOLERANCE + 500;
+    let mut watch = ClockWatch::default();
+    assert_eq!(watch.see(&reading(10_000, 0, 7_000, 0)), None);
+    assert_eq!(watch.see(&reading(20_000, 2 * TOLERANCE, 7_000, 0)), None, "slow");
+    assert_eq!(watch.see(&reading(30_000, 0, 7_000 + jump, 0)), Some(jump));
+
+    let steady = |watch: &mut ClockWatch, told: Reading| watch.is_steady(told.clock, told.before, told.after);
+    let mut watch = ClockWatch::default();
+    assert!(steady(&mut watch, reading(10_000, 2 * TOLERANCE, 7_000, 0)), "slow");
+    assert!(steady(&mut watch, reading(20_000, 0, 7_000, 0)));
+    assert!(!steady(&mut watch, reading(30_000, 0, 7_000 + jump, 0)));
+}

@@ -214,6 +214,9 @@ fn a_statement_is_about_the_attempt_that_it_names_or_that_was_begun_when_it_was_
     assert_eq!(heard(Some(began), None), About::Command);
     assert_eq!(heard(Some(before), None), About::UpTo(1), "the second attempt had not begun");
     assert_eq!(heard(Some(before), Some(2)), About::UpTo(2), "its own word goes first");
+    let (first, mut early) = (Life::begin(), said.clone());
+    early.received_at = Some(Timestamp::from_millis(0));
+    assert_eq!(early.about(&first.record), About::Command, "there is no attempt before the first");
 }
 
 #[test]

@@ -77,6 +77,9 @@ fn a_part_that_is_committed_is_remembered_in_every_state_and_attempt() {
     assert_eq!(Head { partly_done: false, ..part }, head, "nothing else changes");
     let again = transition(Some(&part), &Event::Advance, NOW);
     assert_eq!((again.write, again.decision), (Write::Keep, Decision::Applied));
+    let (settled, _) = then(&part, Event::Complete { fence: part.fence() }, NOW);
+    let again = transition(Some(&settled), &Event::Advance, NOW);
+    assert_eq!((again.write, again.decision), (Write::Keep, Decision::Applied), "it was said before");
     let (free, _) = then(&part, Event::Release { fence: part.fence(), reason: Reason::NotExecuted }, NOW);
     let (next, _) = then(&free, Event::Claim(attempt(FRESH, OnLeaseExpired::Unknown)), later(1));
     assert!(next.partly_done && next.epoch == part.epoch + 1);

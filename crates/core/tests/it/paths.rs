@@ -209,6 +209,8 @@ fn a_path_that_is_nearly_a_route_is_what_the_route_says() {
     assert_eq!(rest.judge("/files/V1/aB/", refuse, same), Ok(Some("/Files/v1/aB/".to_owned())));
     let part = route("/a/{id}:Close");
     assert_eq!(part.judge("/A/x:close", refuse, same), Ok(Some("/a/x:Close".to_owned())));
+    assert_eq!(part.judge("/a/x:other", same, same), Err(Misspelled::Encoding), "its end is another");
+    assert_eq!(route("/a/{id}").judge("/a", same, same), Err(Misspelled::Encoding), "it has no such segment");
 }
 
 #[test]
@@ -239,6 +241,9 @@ fn names_of_unmatched_commands_are_made_from_the_one_form() {
         ("Pay now /p%61y", "Pay now /p%61y"),
         ("POST /cut#0123", "POST /cut#0123"),
         ("POST /a//b", "POST /a//b"),
+        ("M-SEARCH /p%61y", "M-SEARCH /pay"),
+        ("post /p%61y", "post /p%61y"),
+        (" /p%61y", " /p%61y"),
     ] {
         assert_eq!(former(name), form);
     }
@@ -298,4 +303,34 @@ proptest! {
         let judged = route("/Accounts/{id}/Payments").judge(&sent, Spelling::Same, Spelling::Same);
         prop_assert_eq!(judged, Ok(Some(own)));
     }
+}
+
+#[test]
+fn a_route_says_its_forms() {
+    let files = route("/Files/v{id}/%7E/{*rest}");
+    assert_eq!((files.as_str(), files.without_slash()), ("/Files/v{id}/~/{*rest}", None));
+    assert_eq!(files.loose(), "/files/v{p1}/~/{*rest}");
+    assert_eq!(route("/a/{id}/b/{name}").loose(), "/a/{p1}/b/{p3}");
+    assert_eq!((route("/a/").without_slash(), route("/").without_slash()), (Some("/a"), None));
+}
+
+#[test]
+fn exceptions_have_words_for_settings_and_for_clients() {
+    let said = PathException::ALL.map(|exception| {
+        let refusal = PathRefusal::NotAllowed(exception).to_string();
+        let described = refusal.strip_prefix("The path has ").and_then(|rest| rest.split_once(", which"));
+        (exception.to_string(), described.expect("it says what").0.to_owned())
+    });
+    let expected = [
+        ("encoded-dot", "an encoded dot"),
+        ("encoded-slash", "an encoded slash"),
+        ("encoded-backslash", "an encoded backslash"),
+        ("encoded-percent", "an encoding of an encoding"),
+        ("semicolon", "a semicolon in a segment"),
+        ("empty-segment", "an empty segment"),
+    ];
+    assert_eq!(said, expected.map(|(word, described)| (word.to_owned(), described.to_owned())));
+    assert_eq!(PathException::ALL.map(PathException::as_str), expected.map(|(word, _)| word));
+    assert!(PathExceptions::default().is_empty());
+    assert!(!PathExceptions::from_iter([PathException::Semicolon]).is_empty());
 }

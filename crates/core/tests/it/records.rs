@@ -9,8 +9,9 @@ use semel_core::policy::{KeepRequest, OnLeaseExpired};
 use semel_core::state::SettledBy;
 use semel_core::{
     AttemptToken, Claim, Command, Fingerprint, FingerprintInput, Head, IdempotencyKey, KeyRules, OperationId,
-    OperationName, Policy, Principal, Reason, Record, Reference, Request, Response, Scope, Start, State,
-    StateName, StepKind, StoredRequest, StoredResult, Timestamp, Write,
+    OperationName, Policy, Principal, Reason, Record, RecordId, Reference, Request, Response, Scope, Start,
+    State, StateName, StepKind, StoredRequest, StoredResult, Timestamp, Waiting, WaitingFilter, WaitingPage,
+    Write,
 };
 
 const THEN: Timestamp = Timestamp::from_millis(1_000);
@@ -243,4 +244,62 @@ fn an_item_says_of_its_own_record_where_it_stands() {
     let local = StepKind::Local { output: Bytes::new() };
     let external = StepKind::External { deduplicated: true, output: None };
     assert_eq!([local.as_str(), external.as_str(), none.as_str()], ["local", "external", "item"]);
+}
+
+#[test]
+fn only_a_record_that_became_unknown_says_what_its_executor_saw() {
+    let unknown =
+        head(State::Unknown { since: NOW, reconcile_after: NOW, attempts: 0, quarantine_until: NOW });
+    let lost = Record::after(Some(&record()), Write::Update(unknown), None, None, NOW).expect("it is kept");
+    let observed = lost.clone().observing(Write::Update(unknown), Some("no answer"));
+    assert_eq!(observed.history.observation(), Some("no answer"));
+    assert_eq!(Record { history: lost.history.clone(), ..observed }, lost, "nothing else changes");
+    assert_eq!(lost.clone().observing(Write::Update(unknown), None), lost);
+    assert_eq!(lost.clone().observing(Write::Keep, Some("no answer")), lost);
+    let settled = settled();
+    assert_eq!(settled.clone().observing(Write::Update(succeeded()), Some("201")), settled);
+}
+
+#[test]
+fn a_command_is_open_while_its_outcome_is_not_known() {
+    let (settled_by, at) = (SettledBy::Executor, NOW);
+    for (state, open) in [
+        (State::Claimed { start_by: at, ready_at: at }, true),
+        (State::Processing { lease_until: at, start_by: None }, true),
+        (State::Unknown { since: at, reconcile_after: at, attempts: 0, quarantine_until: at }, true),
+        (State::Succeeded { expires_at: at, settled_by }, false),
+        (State::FailedFinal { expires_at: at, settled_by }, false),
+        (State::FailedRetryable { expires_at: at }, false),
+        (State::Expired { forget_at: at }, false),
+    ] {
+        assert_eq!(state.is_open(), open, "{state:?}");
+    }
+}
+
+fn waiting(tenant: &str, ready_at: i64, id: u8) -> Waiting {
+    let state = State::Claimed { start_by: Timestamp::MAX, ready_at: Timestamp::from_millis(ready_at) };
+    let principal = Principal::new(tenant, "alice").expect("these are names");
+    let record = Record { id: RecordId::from_bytes([id; 32]), principal, head: head(state), ..record() };
+    Waiting { record, request: request() }
+}
+
+#[test]
+fn a_page_of_waiting_commands_goes_on_behind_its_place_with_a_share_of_each_tenant() {
+    let all = || vec![waiting("b", 1, 4), waiting("a", 2, 3), waiting("a", 1, 2), waiting("a", 1, 1)];
+    let select = |after: Option<Waiting>, share, limit| {
+        let after = after.map(|waiting| waiting.place());
+        let page = WaitingPage::select(
+            all(),
+            &WaitingFilter { after, share, limit, ..WaitingFilter::default() },
+            NOW,
+        );
+        let ids: Vec<u8> = page.found.iter().map(|waiting| waiting.record.id.as_bytes()[0]).collect();
+        (ids, page.next.map(|place| place.id.as_bytes()[0]))
+    };
+    assert_eq!(select(None, 9, 9), (vec![1, 2, 3, 4], None));
+    assert_eq!(select(None, 2, 9), (vec![1, 2, 4], None));
+    assert_eq!(select(None, 2, 3), (vec![1, 2, 4], Some(4)));
+    assert_eq!(select(None, 9, 3), (vec![1, 2, 3], Some(3)));
+    assert_eq!(select(Some(waiting("a", 1, 2)), 9, 9), (vec![3, 4], None));
+    assert_eq!(select(Some(waiting("b", 1, 4)), 9, 9), (vec![], None));
 }

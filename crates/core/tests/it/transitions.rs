@@ -763,6 +763,31 @@ fn an_ended_lease_means_what_the_operation_declared() {
 }
 
 #[test]
+fn a_command_of_a_worker_waits_again_only_while_it_may_still_be_started() {
+    let aged = |on_lease_expired, start_by| {
+        let head = head(State::Processing { lease_until: NOW, start_by: Some(start_by) });
+        let head = Head { terms: Terms { on_lease_expired, ..head.terms }, ..head };
+        age(head, NOW).expect("it is not forgotten").state.name()
+    };
+    for (choice, otherwise) in
+        [(OnLeaseExpired::Rerun, StateName::FailedRetryable), (OnLeaseExpired::Resume, StateName::Unknown)]
+    {
+        assert_eq!(aged(choice, later(1)), StateName::Claimed);
+        assert_eq!(aged(choice, NOW), otherwise);
+    }
+}
+
+#[test]
+fn evidence_of_an_effect_settles_a_waiting_command_only_after_an_earlier_attempt() {
+    let waiting = head(State::Claimed { start_by: later(60), ready_at: NOW });
+    let decided = |epoch| {
+        let event = Event::resolve(Verdict::Succeeded);
+        transition(Some(&Head { epoch, ..waiting }), &event, NOW).decision
+    };
+    assert_eq!((decided(1), decided(2)), (Decision::Refused(Refusal::WrongState), Decision::Applied));
+}
+
+#[test]
 fn the_quarantine_counts_a_whole_lease_from_when_the_outcome_became_unknown() {
     let processing = head(State::Processing { lease_until: NOW, start_by: None });
     let swept_late = later(10_000);

@@ -4,11 +4,14 @@
 //! and it opens only what was sealed for the same: what every real one does by its associated data.
 
 use bytes::{BufMut, Bytes, BytesMut};
+use semel_core::envelope::{ENVELOPE, is_envelope};
+use semel_core::progress::{Progress, StepKind};
+use semel_core::reseal::{Kept, SealedPlace};
 use semel_core::state::SettledBy;
 use semel_core::vault::{MAX_KEY_ID_CHARS, Plaintext, is_key_id};
 use semel_core::{
-    Change, Claim, Fence, Found, OperationId, Principal, Record, RecordId, Sealed, Sealing, State, Statement,
-    StoredResult, Vault, VaultError,
+    Change, Claim, Fence, Found, Message, MessageState, OperationId, Principal, Record, RecordId, Sealed,
+    Sealing, State, Statement, StoredResult, Timestamp, Vault, VaultError,
 };
 
 use crate::records::{claim, record, request, result};
@@ -226,4 +229,108 @@ fn the_id_of_a_key_is_short_and_plain() {
     for id in ["", "a b", "a/b", "é", &"k".repeat(MAX_KEY_ID_CHARS + 1)] {
         assert!(!is_key_id(id), "{id}");
     }
+}
+
+const COMMAND: OperationId = OperationId::from_bytes([7; 16]);
+
+fn step(output: Bytes) -> Progress {
+    let what = StepKind::External { deduplicated: true, output: Some(output) };
+    let began_at = Timestamp::from_millis(0);
+    Progress { position: 0, name: "charge".into(), what, began_at, done_at: Some(began_at) }
+}
+
+fn message(payload: Bytes) -> Message {
+    let created_at = Timestamp::from_millis(0);
+    Message {
+        event_id: "1:paid".into(),
+        operation_id: COMMAND,
+        position: 0,
+        kind: "paid".into(),
+        payload,
+        payload_bytes: 0,
+        state: MessageState::Pending,
+        created_at,
+        due_at: created_at,
+        attempts: 0,
+        epoch: 0,
+        token: None,
+        provider_reference: None,
+        last_error: None,
+        done_at: None,
+    }
+}
+
+#[test]
+fn an_output_and_a_payload_open_in_their_own_place_only() {
+    let clear = Bytes::from_static(b"{\"id\":1}");
+    let output = vault().seal_output(COMMAND, "charge", &clear).expect("it is sealed");
+    let payload = vault().seal_payload("1:paid", &clear).expect("it is sealed");
+    assert!(is_envelope(&output) && is_envelope(&payload));
+
+    let mut own = step(output.clone());
+    assert_eq!(vault().open_progress(COMMAND, &mut own), Ok(()));
+    assert_eq!(own, step(clear.clone()));
+    let mut moved = Progress { name: "refund".into(), ..step(output.clone()) };
+    assert_eq!(vault().open_progress(COMMAND, &mut moved), does_not_open());
+    assert_eq!(moved.what.output(), Some(&output), "what does not open stays sealed");
+
+    let mut own = message(payload.clone());
+    assert_eq!(vault().open_message(&mut own), Ok(()));
+    assert_eq!(own.payload, clear);
+    let mut moved = Message { event_id: "2:paid".into(), ..message(payload) };
+    assert_eq!(vault().open_message(&mut moved), does_not_open());
+}
+
+#[test]
+fn clear_bytes_are_taken_as_they_are_and_a_broken_envelope_is_not() {
+    let strict: &dyn Vault = &Strict;
+    let clear = Bytes::from_static(b"{}");
+    let mut plain = message(clear.clone());
+    assert_eq!(vault().open_message(&mut plain), Ok(()));
+    assert_eq!(plain.payload, clear);
+    assert_eq!(strict.open_message(&mut plain), Err(VaultError::NotSealed));
+    assert_eq!(plain.payload, ENVELOPE, "nothing of it is used");
+
+    let mut broken = message(Bytes::from_static(b"\0semel-sealed\0no end"));
+    assert_eq!(vault().open_message(&mut broken), Err(VaultError::DoesNotOpen(String::new())));
+}
+
+#[test]
+fn what_is_sealed_again_was_read_as_it_is_kept() {
+    let sealed = vault().seal_payload("1:paid", b"{}").expect("it is sealed");
+    for (bytes, key) in [(sealed, Some("k2")), (Bytes::from_static(b"{}"), None)] {
+        let place = SealedPlace::Message("1:paid".into());
+        let kept = Kept::enveloped(place, Sealing::message("1:paid"), bytes.clone());
+        assert_eq!((kept.key_id.as_deref(), kept.to_envelope()), (key, bytes));
+    }
+}
+
+#[test]
+fn the_associated_data_of_what_is_kept_is_frozen() {
+    let id = OperationId::from_bytes([7; 16]);
+    let record = RecordId::from_bytes([1; 32]);
+    let parts = |kind: &str, format: u8, rest: &[&[u8]]| {
+        let mut bytes = Vec::new();
+        for part in [b"semel sealed v1".as_slice(), kind.as_bytes(), &[format]].iter().chain(rest) {
+            bytes.put_u32(u32::try_from(part.len()).expect("it is short"));
+            bytes.put_slice(part);
+        }
+        bytes
+    };
+    let response = Sealing::response(&record, id, semel_core::vault::Settler::Verdict, 201, 3);
+    let status = 201_u16.to_be_bytes();
+    assert_eq!(response.as_bytes(), parts("response", 3, &[&[1; 32], &[7; 16], b"verdict", &status]));
+    assert_eq!(
+        Sealing::evidence("bank", "e1", id, 201, 3).as_bytes(),
+        parts("evidence", 3, &[b"bank", b"e1", &[7; 16], &status])
+    );
+    assert_eq!(Sealing::phase(id, "charge").as_bytes(), parts("phase", 1, &[&[7; 16], b"charge"]));
+    assert_eq!(Sealing::message("1:paid").as_bytes(), parts("message", 1, &[b"1:paid"]));
+    let claim = claim();
+    let prefix = claim.scope.key.hash_prefix();
+    let digest = claim.attempt.fingerprint.digest();
+    assert_eq!(
+        Sealing::claim(&claim, 2).as_bytes(),
+        parts("request", 2, &[b"acme", b"alice", prefix.as_bytes(), &[1], digest])
+    );
 }
