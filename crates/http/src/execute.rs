@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::header::ACCEPT_ENCODING;
 use http::{HeaderValue, Request, StatusCode, response};
 use semel_core::problem::Kind;
-use semel_core::{Change, Decision, Event, Outcome, Problem, Reason, Record, Transacted};
+use semel_core::{Change, Decision, Event, Outcome, Policy, Problem, Reason, Record, Terms, Transacted};
 use semel_faults::{Point, reached};
 use tokio::time::Instant;
 use tracing::Instrument;
@@ -72,11 +72,7 @@ where
     // Every retry gets these bytes, and its client may accept other codings than the first one.
     request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     let begun = Instant::now();
-    // The terms are those of the claim, which others rely on; a worker may have another policy by now.
-    let terms = record.head.terms;
-    let calls = terms.quarantine.saturating_sub(terms.lease);
-    let limit = policy.timeout.min(calls);
-    let late_limit = policy.late_answer.unwrap_or_default().min(calls - limit);
+    let (limit, late_limit) = limits(policy, &record.head.terms);
     let kept = KeptLimit { bytes: policy.max_stored_response, room: shared.answers.of(&record.principal) };
     let may_listen = || {
         let principal = &record.principal;
@@ -90,6 +86,14 @@ where
     };
     let ran = without_transaction(ran, &acquired.rule);
     Ok(Executed { ran, decision, time: begun.elapsed(), registered, late })
+}
+
+/// Returns the time for the handler's answer, and the time after that for a late one. The terms are those of the claim, which
+/// others rely on; a worker may have another policy by now.
+fn limits(policy: &Policy, terms: &Terms) -> (Duration, Duration) {
+    let calls = terms.quarantine.saturating_sub(terms.lease);
+    let limit = policy.timeout.min(calls);
+    (limit, policy.late_answer.unwrap_or_default().min(calls - limit))
 }
 
 /// Gives back a command whose claim took longer than the lease that it asked for: nothing may begin under that lease.
@@ -255,4 +259,21 @@ fn take_outcome(parts: &mut response::Parts) -> Option<Outcome> {
         _ => Some(Outcome::Unknown),
     };
     said.or(header)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_call_outlives_the_quarantine_of_its_claim() {
+        let seconds = Duration::from_secs;
+        let late_answer = Some(seconds(60));
+        let policy = Policy { timeout: seconds(10), late_answer, ..Policy::default() };
+        assert_eq!(limits(&policy, &policy.terms()), (seconds(10), seconds(60)));
+        for (calls, expected) in [(15, (10, 5)), (10, (10, 0)), (4, (4, 0))] {
+            let terms = Terms { quarantine: policy.lease + seconds(calls), ..policy.terms() };
+            assert_eq!(limits(&policy, &terms), (seconds(expected.0), seconds(expected.1)), "{calls}");
+        }
+    }
 }

@@ -376,4 +376,10 @@ mod tests {
         assert_eq!(check(&twice), Err(needs_one.into()));
         assert_eq!(check_age(&Policy::default(), &HeaderMap::new(), now), Ok(()));
     }
+
+    #[test]
+    fn a_message_becomes_a_sentence() {
+        assert_eq!(sentence("the key is too short"), "The key is too short.");
+        assert_eq!(sentence(""), "");
+    }
 }

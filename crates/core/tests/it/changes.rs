@@ -120,7 +120,7 @@ fn what_an_executor_says_carries_its_fence_and_nothing_else_does() {
         );
         assert_eq!(change.event().fence(), is_executors.then_some(FENCE), "{event:?}");
     }
-    assert_eq!(FENCE.token.as_bytes(), &[1; 16]);
+    assert_eq!(TOKEN.as_bytes(), &[9; 16]);
 }
 
 #[test]

@@ -165,3 +165,36 @@ async fn more_bodies_than_there_is_room_for_are_refused() {
     assert_eq!(first.await.expect("it is answered").status, 201);
     assert_eq!(lab.send(large(2)).await.status, 201, "there is room again");
 }
+
+#[tokio::test]
+async fn a_command_with_a_key_switches_to_no_other_protocol() {
+    let lab = Lab::new().await;
+    let asking = |connection: &str, upgrade: &str| {
+        lab.send(pay("{}").with("connection", connection).with("upgrade", upgrade))
+    };
+    for upgrade in ["websocket", "h2c, websocket"] {
+        let refused = asking("keep-alive, Upgrade", upgrade).await;
+        assert_eq!(refused.problem(), problem(400, "MALFORMED_REQUEST"), "{upgrade}");
+    }
+    assert_eq!((lab.count(), lab.records().await), (0, 0));
+    for (connection, upgrade) in [("upgrade", "H2C"), ("close", "websocket")] {
+        assert_eq!(asking(connection, upgrade).await.status, 201, "{connection}, {upgrade}");
+    }
+    assert_eq!(lab.count(), 1, "the second is a replay");
+}
+
+#[tokio::test]
+async fn a_grpc_call_passes_only_where_its_route_says_so_and_without_a_key() {
+    let lab = Lab::with(|builder| builder.pass_grpc("POST /shop.Catalogue/{call}")).await;
+    let call = |target: &str| pay("").target(target).set("content-type", "application/grpc");
+    let passed = lab.send(call("/shop.Catalogue/List").without("idempotency-key")).await;
+    assert_eq!((passed.status.as_u16(), lab.records().await), (201, 0));
+    let other = lab.send(call("/shop.Orders/Create").without("idempotency-key")).await;
+    assert_ne!(other.status, 201, "no route says so");
+    let plain = call("/shop.Catalogue/List").set("content-type", "application/json");
+    let plain = lab.send(plain.without("idempotency-key")).await;
+    assert_eq!(plain.problem(), problem(400, "MISSING_IDEMPOTENCY_KEY"));
+    assert_eq!((lab.count(), lab.records().await), (1, 0));
+    lab.send(call("/shop.Catalogue/List")).await;
+    assert_eq!(lab.records().await, 1, "a call with a key is a command");
+}

@@ -334,3 +334,16 @@ async fn an_answer_for_which_there_is_no_memory_reaches_the_first_caller_only() 
     assert_eq!(again.header("idempotency-body"), Some("not-retained"));
     assert_eq!(lab.count(), 1);
 }
+
+#[tokio::test]
+async fn an_unknown_outcome_says_what_its_executor_saw() {
+    for (what, seen) in [
+        ("status-500", "POST /payments: answered with 500 Internal Server Error"),
+        ("panic-after", "POST /payments: the handler panicked"),
+    ] {
+        let lab = Lab::new().await;
+        lab.send(pay("{}").doing(what)).await;
+        let records = lab.sqlite.list(&semel_core::Filter::default()).await.expect("the store lists");
+        assert_eq!(records[0].history.observation(), Some(seen));
+    }
+}

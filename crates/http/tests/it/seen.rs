@@ -1,8 +1,15 @@
 //! Facts in a response about the way in which its command was answered, for the service around the layer.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
 use axum::body::Body;
+use semel_core::{Filter, Store};
 use semel_http::{AnswerDecision, AnswerFacts};
 use tower::ServiceExt;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
 
 use crate::lab::{Lab, Send, app, pay};
 
@@ -31,4 +38,69 @@ async fn a_second_attempt_is_told_from_a_first() {
     assert_eq!(lab.seen(pay("{}").doing("outcome-unknown")).await, Some(AnswerDecision::Executed));
     assert_eq!(lab.seen(pay("{}")).await, Some(AnswerDecision::Unknown));
     assert_eq!(lab.count(), 1);
+}
+
+/// Collects the fields of log events.
+#[derive(Clone, Default)]
+struct Logs(Arc<Mutex<Vec<BTreeMap<&'static str, String>>>>);
+
+impl Logs {
+    /// The values of these fields in the event of this outcome.
+    fn of(&self, outcome: &str, fields: [&str; 3]) -> [Option<String>; 3] {
+        let events = self.0.lock().expect("nobody panics");
+        let event = events.iter().find(|event| event.get("outcome").is_some_and(|found| found == outcome));
+        fields.map(|field| event.expect("it is logged").get(field).cloned())
+    }
+}
+
+impl Subscriber for Logs {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        self.0.lock().expect("nobody panics").push(fields.0);
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+#[derive(Default)]
+struct Fields(BTreeMap<&'static str, String>);
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        self.0.insert(field.name(), format!("{value:?}").trim_matches('"').to_owned());
+    }
+}
+
+#[tokio::test]
+async fn a_decision_is_logged_with_its_caller_and_the_prefix_of_its_keys_hash() {
+    let (lab, logs) = (Lab::new().await, Logs::default());
+    let _logged = tracing::subscriber::set_default(logs.clone());
+    for body in ["{}", "{}", "[]"] {
+        lab.seen(pay(body)).await;
+    }
+    let refused = pay("").body(vec![b'x'; 2 << 20]).set("idempotency-key", "another-key-of-hers");
+    lab.seen(refused).await;
+    let records = lab.sqlite.list(&Filter::default()).await.expect("the store lists");
+    let expected = ["acme", "alice", &records[0].key_hash_prefix].map(|value| Some(value.to_owned()));
+    for outcome in ["executed", "replayed", "mismatch"] {
+        assert_eq!(logs.of(outcome, ["tenant", "caller", "keyHashPrefix"]), expected, "{outcome}");
+    }
+    let [tenant, caller, prefix] = logs.of("refused", ["tenant", "caller", "keyHashPrefix"]);
+    assert_eq!((tenant.as_deref(), caller.as_deref()), (Some("acme"), Some("alice")));
+    assert!(prefix.is_some_and(|prefix| prefix.len() == 8 && prefix != records[0].key_hash_prefix));
 }
