@@ -367,6 +367,8 @@ mod tests {
         };
         assert_eq!(check(&["Sun, 06 Nov 1994 08:44:38 GMT"]), Ok(()));
         assert_eq!(check(&["1994-11-06T08:44:38Z"]), Ok(()));
+        assert_eq!(check(&["Sun, 06 Nov 1994 08:44:37 GMT"]), Ok(()), "just not older");
+        assert_eq!(check(&["Sun, 06 Nov 1994 08:54:37 GMT"]), Ok(()), "clocks differ by as much");
         assert_eq!(check(&["Sun, 06 Nov 1994 08:44:36 GMT"]), Err("The request is older than 300 s.".into()));
         assert!(check(&["Sun, 06 Nov 1994 09:49:37 GMT"]).is_err_and(|e| e.contains("future")));
         let needs_one = "This operation needs one date field with a date, not older than 300 s.";

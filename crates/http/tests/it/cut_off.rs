@@ -109,3 +109,17 @@ async fn a_request_that_was_ended_is_whole_in_every_form() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_request_that_passes_and_is_reset_before_its_end_is_not_whole_for_its_handler() {
+    let lab = Lab::new().await;
+    let fields = [(":method", "PUT"), (":scheme", "http"), (":authority", "lab"), (":path", "/payments/1")];
+    let head = headers(1, &fields, false);
+    for code in CODES {
+        send_cut(&lab, &[head.clone(), data(1, PART.as_bytes(), false)].concat(), &reset(1, code)).await;
+    }
+    let mut peer = Peer::connect(lab.address).await;
+    peer.send(&[head, data(1, WHOLE.as_bytes(), true)].concat()).await;
+    assert!(peer.ends(1).await, "it is answered");
+    assert_eq!((lab.count(), lab.records().await), (1, 0), "only the last one was whole");
+}

@@ -177,6 +177,16 @@ async fn the_rest_of_a_late_word_that_nothing_ran_is_not_waited_for() {
 }
 
 #[tokio::test]
+async fn a_word_that_nothing_ran_counts_although_the_rest_of_it_takes_too_long() {
+    let lab = Lab::new(LONG);
+    lab.gate.add_permits(1);
+    let answer = lab.send("alice", "k", "not-executed, stalls").await;
+    assert_eq!(answer.status(), StatusCode::BAD_GATEWAY);
+    assert_eq!(lab.record().await.head.state.name().as_str(), "failed_retryable");
+    lab.alive(0).await;
+}
+
+#[tokio::test]
 async fn an_answer_that_breaks_off_late_leaves_the_record_unknown() {
     let lab = Lab::new(LONG);
     lab.send("alice", "k", "broken").await;

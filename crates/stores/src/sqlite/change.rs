@@ -257,8 +257,9 @@ fn age(
     let mut aged = 0;
     let mut after = None;
     for _ in 0..MAX_PAGES {
-        let page = due(connection, now, after, limit - aged).map_err(|error| store_error(&error))?;
-        let full = page.len() == limit - aged;
+        let wanted = limit - aged;
+        let page = due(connection, now, after, wanted).map_err(|error| store_error(&error))?;
+        let full = page.len() == wanted;
         after = page.last().copied();
         reached_by_thread(Point::DueRead);
         for (_, id) in page {

@@ -5,8 +5,11 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use rusqlite::Connection;
-use semel_core::{Change, Claim, Decision, Principal, Records, Store, StoreError, Upkeep};
+use semel_core::{
+    Change, Claim, Decision, Ids, Principal, RandomIds, Reason, Records, Store, StoreError, StoredRequest, Upkeep,
+};
 use semel_stores::SqliteStore;
 use semel_stores::access::Access;
 use semel_stores::sqlite::{OpenError, SqliteOptions};
@@ -422,8 +425,8 @@ async fn a_poisoned_row_does_not_stop_sweeping_reaping_and_listing() {
         complete(&store, &done, vec![]).await.expect("it is completed");
     }
     let file = Connection::open(folder.path().join("semel.db")).expect("the file opens");
-    let poison = "UPDATE semel_records SET reason = 'nonsense' WHERE rowid IN (1, 2, 3, 4)";
-    assert_eq!(file.execute(poison, []).expect("it runs"), 4, "two of each, the oldest");
+    let poison = "UPDATE semel_records SET reason = 'nonsense' WHERE rowid IN (1, 2, 5, 6)";
+    assert_eq!(file.execute(poison, []).expect("it runs"), 4, "two of each, the oldest but one");
     store.shift_clock(Duration::from_secs(25 * 60 * 60));
     assert_eq!(store.sweep(2).await.expect("it sweeps"), 2, "a batch is filled from behind the bad rows");
     assert_eq!(store.sweep(100).await.expect("it sweeps"), 2);
@@ -501,5 +504,37 @@ async fn a_new_file_is_for_its_owner_only() {
     for name in ["semel.db", "semel.db-wal", "semel.db-shm"] {
         let mode = std::fs::metadata(folder.path().join(name)).expect("it is there").permissions().mode();
         assert_eq!(mode & 0o077, 0, "{name}: {mode:o}");
+    }
+}
+
+#[tokio::test]
+async fn a_change_of_several_statements_is_made_whole_or_not_at_all() {
+    let folder = folder();
+    let store = open(folder.path());
+    let file = Connection::open(folder.path().join("semel.db")).expect("the file opens");
+    let referring = sample::with_reference(sample::claim("referring"), "order-1");
+    let waiting = sample::for_worker(sample::claim("waiting"), Duration::from_secs(60));
+    let input = StoredRequest::input(Bytes::from_static(b"{}"));
+    let waiting = Claim { request: Some(input), ..waiting };
+    for claim in [&referring, &waiting] {
+        store.claim(claim).await.expect("it is claimed");
+    }
+    let read = async |claim| {
+        let snapshot = store.get(&sample::id(claim)).await.expect("it is read");
+        snapshot.record.expect("it was claimed")
+    };
+    let start = Change::start(read(&waiting).await.head.fence(), RandomIds.attempt_token());
+    store.apply(&sample::id(&waiting), &start).await.expect("it is started");
+    let triggers = "
+        CREATE TRIGGER held BEFORE UPDATE ON semel_references BEGIN SELECT RAISE(ABORT, 'held'); END;
+        CREATE TRIGGER kept BEFORE DELETE ON semel_requests BEGIN SELECT RAISE(ABORT, 'kept'); END";
+    file.execute_batch(triggers).expect("they are made");
+    let release = Change::release(read(&referring).await.head.fence(), Reason::NotExecuted);
+    let complete = Change::complete(read(&waiting).await.head.fence(), sample::created("done"));
+    for (claim, change) in [(&referring, release), (&waiting, complete)] {
+        let before = read(claim).await;
+        let error = store.apply(&before.id, &change).await.expect_err("its second statement is refused");
+        assert!(matches!(error, StoreError::Rejected(_)), "{error}");
+        assert_eq!(read(claim).await, before, "neither is its first one made");
     }
 }

@@ -270,6 +270,8 @@ pub(super) async fn the_items_of_a_bulk_request_are_shown_as_long_as_it_is(subje
     let items = [item("b", &first), item("a", &sample::claim("never"))];
     for _ in 0..2 {
         store.announce(whole.operation_id, &items).await.expect("the store writes");
+        let told = store.get(&whole.id).await.expect("the store reads").record.expect("it is there");
+        assert!(told.head.partly_done, "a part of it may be done from now on");
     }
     let own = acquire(&*store, &first).await;
     applied(&*store, &own.id, Change::complete(own.head.fence(), sample::created("done"))).await;
