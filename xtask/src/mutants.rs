@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::databases::{self, target};
 use crate::root;
-use crate::tools::{Tool, shown};
+use crate::tools::{Tool, is_there, shown};
 
 /// The page with the table of survivors.
 const PAGE: &str = "docs/src/explanation/mutants.md";
@@ -25,7 +25,8 @@ struct Set {
     package: &'static str,
     /// Files to change; none: every file of the package.
     files: &'static [&'static str],
-    /// Seconds that the tests of one mutant may take.
+    /// Seconds that the tests of one mutant may take: many times what they take, since a mutant whose tests are starved on a busy
+    /// machine would pass for noticed.
     timeout: &'static str,
     /// Arguments for `cargo test`.
     tests: &'static [&'static str],
@@ -37,7 +38,7 @@ const SETS: [Set; 3] = [
         name: "core",
         package: "semel-core",
         files: &[],
-        timeout: "60",
+        timeout: "120",
         tests: &["--all-targets"],
         needs_postgres: false,
     },
@@ -52,7 +53,7 @@ const SETS: [Set; 3] = [
             "crates/http/src/settle.rs",
             "crates/http/src/settlement.rs",
         ],
-        timeout: "180",
+        timeout: "400",
         tests: &["--all-targets"],
         needs_postgres: false,
     },
@@ -65,8 +66,8 @@ const SETS: [Set; 3] = [
             "crates/stores/src/postgres/group.rs",
             "crates/stores/src/postgres/job.rs",
         ],
-        timeout: "240",
-        tests: &["--all-features", "--test", "it", "--", "--skip", "postgres_chaos"],
+        timeout: "600",
+        tests: &["--all-features", "--lib", "--test", "it", "--", "--skip", "postgres_chaos"],
         needs_postgres: true,
     },
 ];
@@ -105,6 +106,10 @@ fn run_set(set: &Set, arguments: &[&str]) -> Result<(), String> {
     let database = if set.needs_postgres { Some(databases::install()?.start()?) } else { None };
     let mut mutants = MUTANTS.command()?;
     mutants.args(["--package", set.package, "--timeout", set.timeout, "--output"]).arg(&folder);
+    // Each test is a process of its own there, and the first that fails ends the run.
+    if is_there("nextest") {
+        mutants.args(["--test-tool", "nextest"]);
+    }
     if !arguments.contains(&"--file") {
         mutants.args(set.files.iter().flat_map(|file| ["--file", file]));
     }

@@ -130,11 +130,10 @@ async fn keep_releasing(shared: Arc<Shared>, claim: Claim, _held: Active) {
         for id in claim.record_ids() {
             let Ok(snapshot) = shared.within("get", shared.store.get(&id)).await else { continue };
             let Some(record) = snapshot.record else { continue };
+            if was_started(&record, &claim) {
+                return;
+            }
             if record.head.token != claim.attempt.token {
-                if record.operation_id == claim.operation_id {
-                    // The claim arrived, and a worker that was to start the command has it by now.
-                    return;
-                }
                 continue;
             }
             let release = Change::release(record.head.fence(), Reason::ClaimUnconfirmed);
@@ -143,6 +142,11 @@ async fn keep_releasing(shared: Arc<Shared>, claim: Claim, _held: Active) {
             }
         }
     }
+}
+
+/// Returns true if the claim arrived, and a worker that was to start the command has it by now.
+fn was_started(record: &Record, claim: &Claim) -> bool {
+    record.operation_id == claim.operation_id && record.head.token != claim.attempt.token
 }
 
 /// Takes back a start that could not be confirmed, so that no `Unknown` remains although nothing ran. The start may yet arrive,
@@ -155,11 +159,76 @@ async fn keep_requeuing(shared: Arc<Shared>, waiting: Record, own: Fence, _held:
     let requeue = Change::requeue(own, Reason::ClaimUnconfirmed, Duration::ZERO);
     let mut tries = Tries::of_withdrawal(LAST_TRIES);
     while tries.next().await {
-        if let Ok(answer) = shared.within("apply", shared.store.apply(&waiting.id, &requeue)).await {
-            let still_waits = answer.record.is_some_and(|record| record.head.fence() == waiting.head.fence());
-            if answer.decision == Decision::Applied || !still_waits {
-                return;
-            }
+        if let Ok(answer) = shared.within("apply", shared.store.apply(&waiting.id, &requeue)).await
+            && is_taken_back(&answer, waiting.head.fence())
+        {
+            return;
         }
+    }
+}
+
+/// Returns true once a start is taken back, or can no longer arrive: the command does not wait under its former fence.
+fn is_taken_back(answer: &StoreAnswer, former: Fence) -> bool {
+    let still_waits = answer.record.as_ref().is_some_and(|record| record.head.fence() == former);
+    answer.decision == Decision::Applied || !still_waits
+}
+
+#[cfg(test)]
+mod tests {
+    use semel_core::{AttemptToken, Event, OperationId, Timestamp, transition};
+    use semel_testkit::sample;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(0);
+
+    /// Returns the record that this claim makes.
+    fn record(claim: &Claim) -> Record {
+        let write = transition(None, &Event::Claim(claim.attempt), NOW).write;
+        Record::after(None, write, Some(claim), None, NOW).expect("it is made")
+    }
+
+    #[test]
+    fn a_start_is_pursued_while_it_may_still_arrive() {
+        let record = record(&sample::for_worker(sample::claim("k"), Duration::from_secs(60)));
+        let former = record.head.fence();
+        let other = Fence { token: AttemptToken::from_bytes([9; 16]), ..former };
+        for (decision, record, waited_under, is_over) in [
+            (Decision::Fenced, Some(&record), former, false),
+            (Decision::Fenced, Some(&record), other, true),
+            (Decision::Fenced, None, former, true),
+            (Decision::Applied, Some(&record), former, true),
+        ] {
+            let answer = StoreAnswer { decision, record: record.cloned(), now: NOW, holder: None };
+            assert_eq!(is_taken_back(&answer, waited_under), is_over, "{decision:?}");
+        }
+    }
+
+    #[test]
+    fn a_claim_was_started_if_its_command_has_another_token() {
+        let claim = sample::claim("k");
+        let own = record(&claim);
+        let mut started = own.clone();
+        started.head.token = AttemptToken::from_bytes([9; 16]);
+        let another = Record { operation_id: OperationId::from_bytes([9; 16]), ..started.clone() };
+        assert!(was_started(&started, &claim) && !was_started(&own, &claim));
+        assert!(!was_started(&another, &claim), "it is that of another claim");
+    }
+
+    /// Returns the milliseconds after which each of the first tries begins.
+    async fn begins(mut tries: Tries, number: usize) -> Vec<u128> {
+        let begun = Instant::now();
+        let mut begins = Vec::new();
+        while begins.len() < number && tries.next().await {
+            begins.push(begun.elapsed().as_millis());
+        }
+        begins
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pauses_double_up_to_the_longest_and_end_with_the_time() {
+        assert_eq!(begins(Tries::of_outcome(), 7).await, [500, 1_500, 3_500, 7_500, 15_500, 25_500, 35_500]);
+        let withdrawals = begins(Tries::of_withdrawal(Duration::from_millis(8_000)), 99).await;
+        assert_eq!(withdrawals, [0, 50, 150, 350, 750, 1_550, 3_150, 5_150, 7_150, 9_150]);
     }
 }

@@ -200,3 +200,24 @@ pub(super) fn give_up(
     hopeless.into_iter().for_each(|pending| pending.give_up(error));
     rest
 }
+
+#[cfg(test)]
+mod tests {
+    use semel_core::{AttemptToken, Fence};
+    use semel_testkit::sample;
+
+    use super::*;
+
+    #[test]
+    fn only_a_response_counts_towards_the_size_of_a_group() {
+        let fence = Fence { epoch: 1, token: AttemptToken::from_bytes([1; 16]) };
+        let id = RecordId::from_bytes([1; 32]);
+        let result = sample::result(&sample::response(201, vec![7; 5000]));
+        let bytes = result.response.bytes.len();
+        assert!(bytes > 5000, "{bytes}");
+        assert_eq!(Work::Apply(id, Change::complete(fence, result).into()).bytes(), bytes);
+        for small in [Work::Apply(id, Change::renew(fence).into()), Work::Get(id), Work::Now] {
+            assert_eq!(small.bytes(), 0);
+        }
+    }
+}

@@ -8,7 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use rusqlite::Connection;
 use semel_core::{
-    Change, Claim, Decision, Ids, Principal, RandomIds, Reason, Records, Store, StoreError, StoredRequest, Upkeep,
+    Change, Claim, Decision, Ids, Principal, RandomIds, Reason, Records, Store, StoreError, StoredRequest,
+    Upkeep,
 };
 use semel_stores::SqliteStore;
 use semel_stores::access::Access;
