@@ -144,6 +144,8 @@ fn judge(set: &Set, folder: &Path) -> Result<(), String> {
         noticed * 1000 / all % 10
     );
     let known = std::fs::read_to_string(root().join(PAGE)).map_err(|error| format!("{PAGE}: {error}"))?;
+    // In a table, a bar is written with a backslash.
+    let known = known.replace("\\|", "|");
     let is_explained = |survivor: &&String| known.contains(&format!("| `{}` |", place_and_change(survivor)));
     let (explained, unexplained): (Vec<_>, Vec<_>) = missed.iter().partition(is_explained);
     for survivor in &explained {

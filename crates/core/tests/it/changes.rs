@@ -189,7 +189,11 @@ fn a_verdict_on_a_call_is_about_the_open_call_and_no_other() {
         assert_eq!(noted.note().map(|note| note.action.as_str()), Some(&*format!("resolve {name}")));
     }
     assert_eq!(Change::renew(FENCE).call(), None);
-    assert_eq!(PhaseVerdict::NothingOpen.as_str(), "resume");
+    let recorded = Recorded::default();
+    let within = Duration::from_secs(86_400);
+    let resume =
+        Event::ResolvePhase { epoch: 3, verdict: PhaseVerdict::NothingOpen, seen: None, within, recorded };
+    assert_eq!(*Change::resume(3).event(), resume, "a worker has a day");
 }
 
 #[test]

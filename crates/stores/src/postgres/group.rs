@@ -227,10 +227,6 @@ pub(super) enum SideWrite<'a> {
 }
 
 impl Writes<'_> {
-    pub(super) fn is_empty(&self) -> bool {
-        self.updates.is_empty() && self.deletes.is_empty()
-    }
-
     /// Writes it all, in one transaction. Says which records' writes counted; the others were changed by somebody
     /// else in between.
     pub(super) async fn write(

@@ -313,7 +313,7 @@ impl Lane {
         }
         let mut writes = Writes::default();
         decided.iter().for_each(|change| change.plan(&mut writes));
-        if writes.is_empty() {
+        if writes.updates.is_empty() && writes.deletes.is_empty() {
             return again;
         }
         let outcome = writes.write(link, read.now).await;

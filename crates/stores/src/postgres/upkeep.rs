@@ -226,7 +226,7 @@ async fn age_rows(link: &mut Link, rows: Vec<Row>, now: Timestamp) -> Result<usi
             writes.sides.push(side(SideWrite::EraseRequest));
         }
     }
-    match writes.is_empty() {
+    match writes.updates.is_empty() && writes.deletes.is_empty() {
         true => Ok(0),
         false => Ok(writes.write(link, now).await?.len()),
     }

@@ -278,7 +278,10 @@ fn age(
                 Err(error) => return Err(error),
             }
         }
-        if !full || aged == limit {
+        if aged == limit {
+            break;
+        }
+        if !full {
             break;
         }
     }

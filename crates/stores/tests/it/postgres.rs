@@ -4,11 +4,12 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use semel_core::{Clock, Records, Store, StoreError, SystemClock};
+use semel_core::{Clock, Decision, Records, Store, StoreError, SystemClock};
 use semel_stores::PostgresStore;
 use semel_stores::postgres::{Address, PostgresOptions, SCHEMA_VERSION, migrate_database};
 use semel_testkit::conformance::{self, Capabilities, Subject};
 use semel_testkit::postgres::{self, Database, PgBouncer, Server};
+use semel_testkit::sample;
 
 pub(crate) struct Postgres {
     pub(crate) store: Arc<PostgresStore>,
@@ -171,4 +172,15 @@ async fn the_databases_clock_decides_and_no_other() {
     ] {
         conformance::run(name, &with_another_clock().await).await;
     }
+}
+
+#[tokio::test]
+async fn a_claim_that_is_sent_again_without_a_doubt_writes_nothing() {
+    let Postgres { store, database, .. } = postgres("").await;
+    let (claim, mut revisions) = (sample::claim("k"), Vec::new());
+    for _ in 0..2 {
+        assert_eq!(store.claim(&claim).await.expect("it is claimed").decision, Decision::Execute);
+        revisions.push(database.sql("SELECT revision FROM semel_records").expect("it is there"));
+    }
+    assert_eq!(revisions[0], revisions[1]);
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use rusqlite::Connection;
 use semel_core::{
-    Change, Claim, Decision, Ids, Principal, RandomIds, Reason, Records, Store, StoreError, StoredRequest,
-    Upkeep,
+    Change, Claim, Decision, Ids, Principal, RandomIds, Reason, Records, StateName, Store, StoreError,
+    StoredRequest, Upkeep,
 };
 use semel_stores::SqliteStore;
 use semel_stores::access::Access;
@@ -513,29 +513,51 @@ async fn a_change_of_several_statements_is_made_whole_or_not_at_all() {
     let folder = folder();
     let store = open(folder.path());
     let file = Connection::open(folder.path().join("semel.db")).expect("the file opens");
-    let referring = sample::with_reference(sample::claim("referring"), "order-1");
-    let waiting = sample::for_worker(sample::claim("waiting"), Duration::from_secs(60));
-    let input = StoredRequest::input(Bytes::from_static(b"{}"));
-    let waiting = Claim { request: Some(input), ..waiting };
-    for claim in [&referring, &waiting] {
-        store.claim(claim).await.expect("it is claimed");
+    acquire(&store, "running").await;
+    let request = Some(StoredRequest::input(Bytes::from_static(b"{}")));
+    let claim = sample::for_worker(sample::claim("started"), Duration::from_secs(60));
+    let claim = Claim { request, ..claim };
+    let waiting = store.claim(&claim).await.expect("it is claimed").record.expect("it waits");
+    let start = Change::start(waiting.head.fence(), RandomIds.attempt_token());
+    store.apply(&waiting.id, &start).await.expect("it is started");
+    let trigger =
+        "CREATE TRIGGER kept BEFORE DELETE ON semel_requests BEGIN SELECT RAISE(ABORT, 'kept'); END";
+    file.execute_batch(trigger).expect("it is made");
+    store.shift_clock(Duration::from_secs(120));
+    assert_eq!(store.sweep(10).await.expect("it sweeps"), 1, "in the transaction of the one that cannot");
+    let left = store.get(&waiting.id).await.expect("it is read").record.expect("it is there");
+    assert_eq!(left.head.state.name(), StateName::Processing, "without its second statement");
+    file.execute_batch("DROP TRIGGER kept").expect("it is gone");
+    assert_eq!(store.sweep(10).await.expect("it sweeps"), 1);
+    let left = store.get(&waiting.id).await.expect("it is read").record.expect("it is there");
+    assert_eq!(left.head.state.name(), StateName::Unknown);
+}
+
+#[tokio::test]
+async fn a_change_that_fails_in_a_group_takes_back_only_itself() {
+    let folder = folder();
+    let store = open(folder.path());
+    let claim = sample::with_reference(sample::claim("referring"), "order-1");
+    let before = store.claim(&claim).await.expect("it is claimed").record.expect("it runs");
+    let trigger =
+        "CREATE TRIGGER held BEFORE UPDATE ON semel_references BEGIN SELECT RAISE(ABORT, 'held'); END";
+    Connection::open(folder.path().join("semel.db"))
+        .and_then(|file| file.execute_batch(trigger))
+        .expect("it is made");
+    let other = lock(folder.path());
+    let release = Change::release(before.head.fence(), Reason::NotExecuted);
+    let claims = ["one", "two"].map(sample::claim);
+    // While the file is locked, all three wait, and at least two of them for the same transaction.
+    let (one, released, two, ()) = tokio::join!(
+        store.claim(&claims[0]),
+        store.apply(&before.id, &release),
+        store.claim(&claims[1]),
+        async { other.execute_batch("COMMIT").expect("it is unlocked") }
+    );
+    assert!(matches!(released, Err(StoreError::Rejected(_))), "{released:?}");
+    for claimed in [one, two] {
+        assert_eq!(claimed.expect("it is claimed").decision, Decision::Execute);
     }
-    let read = async |claim| {
-        let snapshot = store.get(&sample::id(claim)).await.expect("it is read");
-        snapshot.record.expect("it was claimed")
-    };
-    let start = Change::start(read(&waiting).await.head.fence(), RandomIds.attempt_token());
-    store.apply(&sample::id(&waiting), &start).await.expect("it is started");
-    let triggers = "
-        CREATE TRIGGER held BEFORE UPDATE ON semel_references BEGIN SELECT RAISE(ABORT, 'held'); END;
-        CREATE TRIGGER kept BEFORE DELETE ON semel_requests BEGIN SELECT RAISE(ABORT, 'kept'); END";
-    file.execute_batch(triggers).expect("they are made");
-    let release = Change::release(read(&referring).await.head.fence(), Reason::NotExecuted);
-    let complete = Change::complete(read(&waiting).await.head.fence(), sample::created("done"));
-    for (claim, change) in [(&referring, release), (&waiting, complete)] {
-        let before = read(claim).await;
-        let error = store.apply(&before.id, &change).await.expect_err("its second statement is refused");
-        assert!(matches!(error, StoreError::Rejected(_)), "{error}");
-        assert_eq!(read(claim).await, before, "neither is its first one made");
-    }
+    let after = store.get(&before.id).await.expect("it is read").record;
+    assert_eq!(after, Some(before), "neither statement is made");
 }
