@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use axum::body::Body;
-use semel_core::{Filter, Store};
+use semel_core::{Filter, Records};
 use semel_http::{AnswerDecision, AnswerFacts};
 use tower::ServiceExt;
 use tracing::field::{Field, Visit};
