@@ -19,6 +19,9 @@ const ELSEWHERE: [(&str, &str); 2] = [
     ("cargo install --path crates/server", "`semel` is in the search path here: the program under test"),
 ];
 
+/// The page with the recording of the demo.
+const RECORDING: &str = "docs/src/start/demo.md";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_command_of_the_readme_does_what_it_says() {
     let readme = std::fs::read_to_string(root().join("README.md")).expect("it is there");
@@ -35,20 +38,39 @@ async fn every_command_of_the_readme_does_what_it_says() {
                     }
                 }
             }
+            // Before the first command: a part of the demo's recording.
+            "text" if tried == 0 => {
+                let recording = std::fs::read_to_string(root().join(RECORDING)).expect("it is there");
+                let part = says(&recording, &format!("…\n{}…\n", block.text));
+                part.unwrap_or_else(|why| panic!("README.md:{}: not in {RECORDING}: {why}", block.line));
+            }
             "text" => {
                 if let Err(why) = says(&said, &block.text) {
                     panic!("README.md:{}: {why}\nThe commands before it said:\n{said}", block.line);
                 }
             }
             "toml" => session.write("semel.toml", &block.text),
-            "rust" => {} // Compiled as a documentation test of the crate `semel`.
+            "rust,no_run" => {} // Compiled as a documentation test of the crate `semel`.
             other => panic!("README.md:{}: nobody tries a block of {other:?}", block.line),
         }
     }
-    assert!(tried > 10, "the blocks are found: {tried}");
+    assert!(tried > 8, "the blocks are found: {tried}");
     for (elsewhere, _) in ELSEWHERE {
         assert!(readme.contains(elsewhere), "the README does not have `{elsewhere}` any more");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_commands_of_the_page_on_unknown_outcomes_settle_one() {
+    let page = std::fs::read_to_string(root().join("docs/src/how-to/settle-an-unknown.md"));
+    let blocks = blocks(&page.expect("it is there"));
+    let mut session = Session::new();
+    let serve = commands("semel serve --upstream http://127.0.0.1:3000");
+    session.run(&serve[0], 0);
+    let said: Vec<String> =
+        commands(&blocks[0].text).iter().map(|command| session.run(command, blocks[0].line)).collect();
+    assert!(said[0].contains("unknown"), "{said:?}");
+    assert!(said.last().is_some_and(|last| last.contains("is succeeded now")), "{said:?}");
 }
 
 #[test]
@@ -70,7 +92,7 @@ fn the_recording_of_the_demo_is_current() {
     // If a port was taken, the first lines say so, which is not part of the story.
     let said = text(&demo.stdout);
     let story = said.find("A payment service listens on").expect("it begins so");
-    let file = root().join("docs/src/start/demo.md");
+    let file = root().join(RECORDING);
     let page = std::fs::read_to_string(&file).expect("it is there");
     let (before, rest) = page.split_once("```text\n").expect("it has a block");
     let (_, after) = rest.split_once("```\n").expect("the block ends");
