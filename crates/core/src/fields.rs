@@ -45,14 +45,14 @@ pub enum FieldFault {
     Trailer,
 }
 
-struct Row {
+struct FieldRow {
     name: &'static str,
     /// In the order of [`Section`].
     rules: [Treatment; 4],
 }
 
-const fn row(name: &'static str, rules: [Treatment; 4]) -> Row {
-    Row { name, rules }
+const fn row(name: &'static str, rules: [Treatment; 4]) -> FieldRow {
+    FieldRow { name, rules }
 }
 
 /// A field of one connection.
@@ -65,7 +65,7 @@ const OWN: [Treatment; 4] = [Treatment::Strip, Treatment::Refuse, Treatment::Pas
 const OVERRIDE: [Treatment; 4] = [Treatment::Refuse, Treatment::Refuse, Treatment::Pass, Treatment::Strip];
 
 /// Every name with a rule of its own. Credentials ([`is_credential`]) are [`HEAD_ONLY`].
-const TABLE: &[Row] = &[
+const TABLE: &[FieldRow] = &[
     row("connection", HOP),
     row("keep-alive", HOP),
     row("proxy-connection", HOP),

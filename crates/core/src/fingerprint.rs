@@ -127,10 +127,10 @@ impl<'a> FingerprintInput<'a> {
     }
 
     /// Everything that the current version hashes of this request, in the form in which it is hashed.
-    pub fn fields(&self) -> Fields<'a> {
+    pub fn fields(&self) -> FingerprintFields<'a> {
         let read = self.content_type.and_then(ContentType::parse);
         let (body, content_type) = self.content(read.as_ref());
-        Fields {
+        FingerprintFields {
             method: self.method,
             path: one_form(self.path),
             query: self.query,
@@ -201,7 +201,7 @@ impl<'a> FingerprintInput<'a> {
 
 /// What is hashed, field by field: two requests with equal fields have one fingerprint, and no others do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fields<'a> {
+pub struct FingerprintFields<'a> {
     /// The method, as sent.
     pub method: &'a str,
     /// The path in its one form.
@@ -217,7 +217,7 @@ pub struct Fields<'a> {
     pub body: CanonicalBody<'a>,
 }
 
-impl Fields<'_> {
+impl FingerprintFields<'_> {
     fn digest_v1(&self) -> [u8; 32] {
         let mut fields = FieldHasher::new(b"semel/fingerprint/1");
         fields.required(self.method.as_bytes());

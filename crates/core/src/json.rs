@@ -16,7 +16,7 @@ use thiserror::Error;
 
 use crate::pointer::{JsonPointer, array_index};
 
-pub use compare::{Difference, Differences, differences};
+pub use compare::{Differences, JsonDifference, differences};
 pub use find::{FoundValue, Pointed, find};
 
 /// How deep arrays and objects may nest, so that neither reading nor writing can exhaust the stack.
@@ -76,20 +76,20 @@ pub fn canonicalize(text: &[u8], numbers: Numbers, exclude: &[JsonPointer]) -> R
 /// Whether both texts are JSON numbers, and exactly the same decimal value, however each is spelled.
 pub fn same_number(left: &str, right: &str) -> bool {
     let is_number =
-        |text: &str| matches!(parse::document(text.as_bytes()), Ok(Value::Number(all)) if all == text);
+        |text: &str| matches!(parse::document(text.as_bytes()), Ok(JsonValue::Number(all)) if all == text);
     is_number(left) && is_number(right) && number::same_value(left, right)
 }
 
 /// A parsed document. It borrows from the text whatever needs no unescaping.
 #[derive(Debug)]
-enum Value<'a> {
+enum JsonValue<'a> {
     Null,
     Bool(bool),
     /// The number as written.
     Number(&'a str),
     /// Borrowed if, and only if, it was written without an escape.
     String(Cow<'a, str>),
-    Array(Vec<Value<'a>>),
+    Array(Vec<JsonValue<'a>>),
     /// Sorted by UTF-16 code units (RFC 8785, section 3.2.3), each name once.
     Object(Vec<Member<'a>>),
 }
@@ -97,17 +97,17 @@ enum Value<'a> {
 #[derive(Debug)]
 struct Member<'a> {
     name: Cow<'a, str>,
-    value: Value<'a>,
+    value: JsonValue<'a>,
 }
 
-impl<'a> Value<'a> {
-    fn descend(&mut self, tokens: &[String]) -> Option<&mut Value<'a>> {
+impl<'a> JsonValue<'a> {
+    fn descend(&mut self, tokens: &[String]) -> Option<&mut JsonValue<'a>> {
         tokens.iter().try_fold(self, |value, token| match value {
-            Value::Object(members) => {
+            JsonValue::Object(members) => {
                 members.iter_mut().find(|member| member.name == *token).map(|member| &mut member.value)
             }
-            Value::Array(elements) => elements.get_mut(array_index(token)?),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+            JsonValue::Array(elements) => elements.get_mut(array_index(token)?),
+            JsonValue::Null | JsonValue::Bool(_) | JsonValue::Number(_) | JsonValue::String(_) => None,
         })
     }
 
@@ -115,7 +115,7 @@ impl<'a> Value<'a> {
     /// and two different arrays could end as one.
     fn remove(&mut self, pointer: &JsonPointer) {
         if let Some((name, path)) = pointer.tokens().split_last()
-            && let Some(Value::Object(members)) = self.descend(path)
+            && let Some(JsonValue::Object(members)) = self.descend(path)
         {
             members.retain(|member| member.name != *name);
         }
@@ -123,12 +123,12 @@ impl<'a> Value<'a> {
 
     fn write(&self, numbers: Numbers, out: &mut String) -> Result<(), NotCanonical> {
         match self {
-            Value::Null => out.push_str("null"),
-            Value::Bool(true) => out.push_str("true"),
-            Value::Bool(false) => out.push_str("false"),
-            Value::Number(text) => number::write(text, numbers, out)?,
-            Value::String(text) => write_string(text, out),
-            Value::Array(elements) => {
+            JsonValue::Null => out.push_str("null"),
+            JsonValue::Bool(true) => out.push_str("true"),
+            JsonValue::Bool(false) => out.push_str("false"),
+            JsonValue::Number(text) => number::write(text, numbers, out)?,
+            JsonValue::String(text) => write_string(text, out),
+            JsonValue::Array(elements) => {
                 out.push('[');
                 for (index, element) in elements.iter().enumerate() {
                     if index > 0 {
@@ -138,7 +138,7 @@ impl<'a> Value<'a> {
                 }
                 out.push(']');
             }
-            Value::Object(members) => {
+            JsonValue::Object(members) => {
                 out.push('{');
                 for (index, Member { name, value }) in members.iter().enumerate() {
                     if index > 0 {

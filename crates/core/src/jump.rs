@@ -18,7 +18,7 @@ const TOLERANCE: i64 = JUMP_TOLERANCE.as_millis() as i64;
 
 /// One look at a store's clock, between two looks at this machine's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reading {
+pub struct ClockReading {
     /// The store's clock.
     pub clock: Timestamp,
     /// The milliseconds that the store has skipped.
@@ -29,7 +29,7 @@ pub struct Reading {
     pub after: BootTime,
 }
 
-impl Reading {
+impl ClockReading {
     /// The least and the most that the store's clock can be ahead of this machine's time, in milliseconds.
     fn offset(&self) -> Offset {
         let ahead_of = |own: BootTime| self.clock.as_millis().saturating_sub(own.as_millis());
@@ -53,11 +53,11 @@ impl Offset {
 
 /// Watches the clock of one store for jumps, on one machine.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ClockWatch(Option<Seen>);
+pub struct ClockWatch(Option<SeenClock>);
 
 /// The clock as it was last seen.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct SeenClock {
     offset: Offset,
     skipped: i64,
 }
@@ -65,7 +65,7 @@ struct Seen {
 impl ClockWatch {
     /// Returns a watch that goes on from an offset that was seen before, at a time when the store had skipped so much.
     pub fn seen(offset: i64, skipped: i64) -> ClockWatch {
-        ClockWatch(Some(Seen { offset: Offset { least: offset, most: offset }, skipped }))
+        ClockWatch(Some(SeenClock { offset: Offset { least: offset, most: offset }, skipped }))
     }
 
     /// The milliseconds that the clock was last seen ahead of this machine's time.
@@ -76,9 +76,9 @@ impl ClockWatch {
     /// Says whether the store's time, as one statement has told it, goes on from where it was last seen. If not, the clock is to
     /// be [seen](ClockWatch::see) before anything is decided on that time.
     pub fn is_steady(&mut self, time: Timestamp, before: BootTime, after: BootTime) -> bool {
-        let told = Reading { clock: time, skipped: 0, before, after }.offset();
+        let told = ClockReading { clock: time, skipped: 0, before, after }.offset();
         // Only the difference of the two counts, so a time without what was skipped is as good as a clock.
-        let seen = self.0.unwrap_or(Seen { offset: told, skipped: 0 });
+        let seen = self.0.unwrap_or(SeenClock { offset: told, skipped: 0 });
         let told = Offset {
             least: told.least.saturating_add(seen.skipped),
             most: told.most.saturating_add(seen.skipped),
@@ -87,7 +87,7 @@ impl ClockWatch {
         let lost = seen.offset.least.saturating_sub(told.most);
         let is_steady = gained <= TOLERANCE && lost <= TOLERANCE;
         if is_steady {
-            self.0 = Some(Seen { offset: seen.offset.narrowed(told), ..seen });
+            self.0 = Some(SeenClock { offset: seen.offset.narrowed(told), ..seen });
         }
         is_steady
     }
@@ -97,10 +97,10 @@ impl ClockWatch {
     ///
     /// Several watches may see one jump: the first to write it down is the only one, since the others then read of it. A watch that
     /// began between the jump and its note believes the note. Only a note that would let time jump for this watch is corrected.
-    pub fn see(&mut self, reading: &Reading) -> Option<i64> {
+    pub fn see(&mut self, reading: &ClockReading) -> Option<i64> {
         let told = reading.offset();
         let Some(seen) = self.0 else {
-            self.0 = Some(Seen { offset: told, skipped: reading.skipped });
+            self.0 = Some(SeenClock { offset: told, skipped: reading.skipped });
             return None;
         };
         let written = reading.skipped.saturating_sub(seen.skipped);
@@ -115,7 +115,7 @@ impl ClockWatch {
             return Some(reading.skipped.saturating_add(most).max(0));
         }
         let offset = if written == 0 { seen.offset.narrowed(told) } else { told };
-        self.0 = Some(Seen { offset, skipped: reading.skipped });
+        self.0 = Some(SeenClock { offset, skipped: reading.skipped });
         None
     }
 }

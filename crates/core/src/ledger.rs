@@ -63,7 +63,7 @@ pub struct Condition {
 /// The columns of an entry that count. A name is that of a column in CSV; in JSON, it is that of a member, or a JSON Pointer if it
 /// begins with a slash.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Columns {
+pub struct LedgerColumns {
     /// The column that entries are found by.
     pub reference: String,
     /// The columns that must be the same on both sides.

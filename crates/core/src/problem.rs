@@ -1,6 +1,6 @@
 //! What a client is told when it does not get a handler's response: RFC 9457 problem details, or Stripe's error envelope.
 //!
-//! One [`Kind`] for each row of the contract; codes and slugs are promises that clients script against.
+//! One [`ProblemKind`] for each row of the contract; codes and slugs are promises that clients script against.
 
 mod advice;
 mod stripe;
@@ -27,7 +27,7 @@ pub const PROBLEMS_PATH: &str = "/.well-known/semel/problems/";
 
 /// A kind of problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum ProblemKind {
     /// A command came without a key.
     MissingKey,
     /// The key cannot be used.
@@ -95,7 +95,7 @@ pub enum Kind {
 }
 
 /// What is fixed for a kind: its code, its slug, its usual status, its title, and what a client should do.
-struct Entry {
+struct ProblemEntry {
     code: &'static str,
     slug: &'static str,
     status: StatusCode,
@@ -103,75 +103,75 @@ struct Entry {
     advice: &'static str,
 }
 
-impl Kind {
+impl ProblemKind {
     /// Every kind.
-    pub const ALL: [Kind; 32] = [
-        Kind::MissingKey,
-        Kind::InvalidKey,
-        Kind::KeyReused,
-        Kind::InProgress,
-        Kind::OutcomeUnknown,
-        Kind::RecordExpired,
-        Kind::ResponseNotRetained,
-        Kind::ResponseUnreadable,
-        Kind::ResultUnavailable,
-        Kind::DuplicateBusinessReference,
-        Kind::Unauthenticated,
-        Kind::Forbidden,
-        Kind::QuotaExceeded,
-        Kind::LookupQuotaExceeded,
-        Kind::RequestTooOld,
-        Kind::RequestTooLarge,
-        Kind::RequestIncomplete,
-        Kind::AuthorizationUnavailable,
-        Kind::StoreUnavailable,
-        Kind::ShuttingDown,
-        Kind::Overloaded,
-        Kind::UpstreamUnreachable,
-        Kind::RolledBack,
-        Kind::InvalidBulk,
-        Kind::UpstreamFailed,
-        Kind::OperationNotFound,
-        Kind::MalformedRequest,
-        Kind::MisdirectedRequest,
-        Kind::RequestHeadTooLarge,
-        Kind::RequestHeadTimeout,
-        Kind::NotFound,
-        Kind::ActionRefused,
+    pub const ALL: [ProblemKind; 32] = [
+        ProblemKind::MissingKey,
+        ProblemKind::InvalidKey,
+        ProblemKind::KeyReused,
+        ProblemKind::InProgress,
+        ProblemKind::OutcomeUnknown,
+        ProblemKind::RecordExpired,
+        ProblemKind::ResponseNotRetained,
+        ProblemKind::ResponseUnreadable,
+        ProblemKind::ResultUnavailable,
+        ProblemKind::DuplicateBusinessReference,
+        ProblemKind::Unauthenticated,
+        ProblemKind::Forbidden,
+        ProblemKind::QuotaExceeded,
+        ProblemKind::LookupQuotaExceeded,
+        ProblemKind::RequestTooOld,
+        ProblemKind::RequestTooLarge,
+        ProblemKind::RequestIncomplete,
+        ProblemKind::AuthorizationUnavailable,
+        ProblemKind::StoreUnavailable,
+        ProblemKind::ShuttingDown,
+        ProblemKind::Overloaded,
+        ProblemKind::UpstreamUnreachable,
+        ProblemKind::RolledBack,
+        ProblemKind::InvalidBulk,
+        ProblemKind::UpstreamFailed,
+        ProblemKind::OperationNotFound,
+        ProblemKind::MalformedRequest,
+        ProblemKind::MisdirectedRequest,
+        ProblemKind::RequestHeadTooLarge,
+        ProblemKind::RequestHeadTimeout,
+        ProblemKind::NotFound,
+        ProblemKind::ActionRefused,
     ];
 
-    fn entry(self) -> Entry {
-        let entry = |code, slug, status, title, advice| Entry { code, slug, status, title, advice };
+    fn entry(self) -> ProblemEntry {
+        let entry = |code, slug, status, title, advice| ProblemEntry { code, slug, status, title, advice };
         match self {
-            Kind::MissingKey => entry(
+            ProblemKind::MissingKey => entry(
                 "MISSING_IDEMPOTENCY_KEY",
                 "missing-idempotency-key",
                 StatusCode::BAD_REQUEST,
                 "An Idempotency-Key is required",
                 "Send the request again with a new Idempotency-Key, for example a UUID. Nothing ran.",
             ),
-            Kind::InvalidKey => entry(
+            ProblemKind::InvalidKey => entry(
                 "INVALID_IDEMPOTENCY_KEY",
                 "invalid-idempotency-key",
                 StatusCode::BAD_REQUEST,
                 "The Idempotency-Key is invalid",
                 "Send the request again with one well-formed Idempotency-Key. Nothing ran.",
             ),
-            Kind::KeyReused => entry(
+            ProblemKind::KeyReused => entry(
                 "IDEMPOTENCY_KEY_REUSED_WITH_DIFFERENT_REQUEST",
                 "idempotency-key-reused-with-different-request",
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "The Idempotency-Key was used for a different request",
                 "Use a new key for a new command; send a retry exactly as the first request. Nothing ran.",
             ),
-            Kind::InProgress => entry(
+            ProblemKind::InProgress => entry(
                 "IDEMPOTENCY_REQUEST_IN_PROGRESS",
                 "idempotency-request-in-progress",
                 StatusCode::CONFLICT,
                 "A request with this Idempotency-Key is still in progress",
                 "Send the same request again after Retry-After. It will not run twice.",
             ),
-            Kind::OutcomeUnknown => entry(
+            ProblemKind::OutcomeUnknown => entry(
                 "IDEMPOTENCY_OUTCOME_UNKNOWN",
                 "idempotency-outcome-unknown",
                 StatusCode::CONFLICT,
@@ -180,7 +180,7 @@ impl Kind {
                  or retry with the same key later; the command runs again only once it is proven that it \
                  did not run.",
             ),
-            Kind::RecordExpired => entry(
+            ProblemKind::RecordExpired => entry(
                 "IDEMPOTENCY_RECORD_EXPIRED",
                 "idempotency-record-expired",
                 StatusCode::GONE,
@@ -188,7 +188,7 @@ impl Kind {
                 "The command ran, and its response is no longer kept. Look the result up where the service \
                  keeps it.",
             ),
-            Kind::ResponseNotRetained => entry(
+            ProblemKind::ResponseNotRetained => entry(
                 "IDEMPOTENCY_RESPONSE_NOT_RETAINED",
                 "idempotency-response-not-retained",
                 StatusCode::OK,
@@ -196,7 +196,7 @@ impl Kind {
                 "The command ran once, with the status of this answer. The body of its response is not kept, \
                  and cannot be shown again; follow Location where there is one.",
             ),
-            Kind::ResponseUnreadable => entry(
+            ProblemKind::ResponseUnreadable => entry(
                 "IDEMPOTENCY_RESPONSE_UNREADABLE",
                 "idempotency-response-unreadable",
                 StatusCode::INTERNAL_SERVER_ERROR,
@@ -204,7 +204,7 @@ impl Kind {
                 "The command ran and does not run again. The operator of the service can see why its stored \
                  response cannot be read.",
             ),
-            Kind::ResultUnavailable => entry(
+            ProblemKind::ResultUnavailable => entry(
                 "IDEMPOTENCY_RESULT_UNAVAILABLE",
                 "idempotency-result-unavailable",
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -212,35 +212,35 @@ impl Kind {
                 "The command ran and does not run again. Send the same request again after Retry-After, or \
                  follow Location.",
             ),
-            Kind::DuplicateBusinessReference => entry(
+            ProblemKind::DuplicateBusinessReference => entry(
                 "DUPLICATE_BUSINESS_REFERENCE",
                 "duplicate-business-reference",
                 StatusCode::CONFLICT,
                 "The business reference is taken",
                 "Another command already holds this reference. Look up the operation that holds it.",
             ),
-            Kind::Unauthenticated => entry(
+            ProblemKind::Unauthenticated => entry(
                 "UNAUTHENTICATED",
                 "unauthenticated",
                 StatusCode::UNAUTHORIZED,
                 "The caller is not authenticated",
                 "Send valid credentials. Nothing ran.",
             ),
-            Kind::Forbidden => entry(
+            ProblemKind::Forbidden => entry(
                 "FORBIDDEN",
                 "forbidden",
                 StatusCode::FORBIDDEN,
                 "The caller may not do this",
                 "Ask for the permission, or use other credentials. Nothing ran.",
             ),
-            Kind::QuotaExceeded => entry(
+            ProblemKind::QuotaExceeded => entry(
                 "IDEMPOTENCY_KEY_QUOTA_EXCEEDED",
                 "idempotency-key-quota-exceeded",
                 StatusCode::TOO_MANY_REQUESTS,
                 "Too many idempotency keys",
                 "Send the same request again after Retry-After. Nothing ran.",
             ),
-            Kind::LookupQuotaExceeded => entry(
+            ProblemKind::LookupQuotaExceeded => entry(
                 "LOOKUP_QUOTA_EXCEEDED",
                 "lookup-quota-exceeded",
                 StatusCode::TOO_MANY_REQUESTS,
@@ -248,7 +248,7 @@ impl Kind {
                 "Send the same request again after Retry-After. Nobody looked whether it is known: what it asks for may \
                  have run before.",
             ),
-            Kind::RequestTooOld => entry(
+            ProblemKind::RequestTooOld => entry(
                 "REQUEST_TOO_OLD",
                 "request-too-old",
                 StatusCode::BAD_REQUEST,
@@ -256,119 +256,119 @@ impl Kind {
                 "Check with the service whether the command is still wanted, then make a new request. \
                  Nothing ran.",
             ),
-            Kind::RequestTooLarge => entry(
+            ProblemKind::RequestTooLarge => entry(
                 "REQUEST_TOO_LARGE",
                 "request-too-large",
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "The request body is too large",
                 "Send a smaller body. Nothing ran.",
             ),
-            Kind::RequestIncomplete => entry(
+            ProblemKind::RequestIncomplete => entry(
                 "REQUEST_INCOMPLETE",
                 "request-incomplete",
                 StatusCode::BAD_REQUEST,
                 "The request body is incomplete",
                 "Send the whole body. Nothing ran.",
             ),
-            Kind::AuthorizationUnavailable => entry(
+            ProblemKind::AuthorizationUnavailable => entry(
                 "AUTHORIZATION_UNAVAILABLE",
                 "authorization-unavailable",
                 StatusCode::SERVICE_UNAVAILABLE,
                 "It cannot be checked whether the caller may do this",
                 "Send the same request again after Retry-After. Nothing ran.",
             ),
-            Kind::StoreUnavailable => entry(
+            ProblemKind::StoreUnavailable => entry(
                 "IDEMPOTENCY_STORE_UNAVAILABLE",
                 "idempotency-store-unavailable",
                 StatusCode::SERVICE_UNAVAILABLE,
                 "The idempotency store is unavailable",
                 "Send the same request again after Retry-After. Nothing ran.",
             ),
-            Kind::ShuttingDown => entry(
+            ProblemKind::ShuttingDown => entry(
                 "SHUTTING_DOWN",
                 "shutting-down",
                 StatusCode::SERVICE_UNAVAILABLE,
                 "The service is shutting down",
                 "Send the same request again after Retry-After. Nothing ran.",
             ),
-            Kind::Overloaded => entry(
+            ProblemKind::Overloaded => entry(
                 "OVERLOADED",
                 "overloaded",
                 StatusCode::SERVICE_UNAVAILABLE,
                 "The service has too much to do",
                 "Send the same request again after Retry-After. Nothing ran.",
             ),
-            Kind::UpstreamUnreachable => entry(
+            ProblemKind::UpstreamUnreachable => entry(
                 "UPSTREAM_UNREACHABLE",
                 "upstream-unreachable",
                 StatusCode::BAD_GATEWAY,
                 "The upstream service cannot be reached",
                 "Nothing ran: the same request may be sent again with the same key.",
             ),
-            Kind::RolledBack => entry(
+            ProblemKind::RolledBack => entry(
                 "COMMAND_ROLLED_BACK",
                 "command-rolled-back",
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "The command failed and was rolled back",
                 "Nothing happened: the same request may be sent again with the same key.",
             ),
-            Kind::InvalidBulk => entry(
+            ProblemKind::InvalidBulk => entry(
                 "INVALID_BULK_REQUEST",
                 "invalid-bulk-request",
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "The items of the request cannot be carried out",
                 "Nothing ran. Give each item a clientItemId of its own, and send fewer if they are too many.",
             ),
-            Kind::UpstreamFailed => entry(
+            ProblemKind::UpstreamFailed => entry(
                 "UPSTREAM_FAILED",
                 "upstream-failed",
                 StatusCode::BAD_GATEWAY,
                 "The upstream service failed",
                 "The request was not a command, so nothing is known about it. Safe methods can be sent again.",
             ),
-            Kind::OperationNotFound => entry(
+            ProblemKind::OperationNotFound => entry(
                 "OPERATION_NOT_FOUND",
                 "operation-not-found",
                 StatusCode::NOT_FOUND,
                 "There is no such operation",
                 "Check the operation's id and the credentials: an operation is shown to its own caller only.",
             ),
-            Kind::MalformedRequest => entry(
+            ProblemKind::MalformedRequest => entry(
                 "MALFORMED_REQUEST",
                 "malformed-request",
                 StatusCode::BAD_REQUEST,
                 "The request is malformed",
                 "Send a request that means the same to everybody who reads it. Nothing ran.",
             ),
-            Kind::MisdirectedRequest => entry(
+            ProblemKind::MisdirectedRequest => entry(
                 "MISDIRECTED_REQUEST",
                 "misdirected-request",
                 StatusCode::MISDIRECTED_REQUEST,
                 "The host is not served here",
                 "Send the request to the host that serves it, by its own name. Nothing ran.",
             ),
-            Kind::RequestHeadTooLarge => entry(
+            ProblemKind::RequestHeadTooLarge => entry(
                 "REQUEST_HEAD_TOO_LARGE",
                 "request-head-too-large",
                 StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
                 "The request head is too large",
                 "Send fewer or shorter header fields. Nothing ran.",
             ),
-            Kind::RequestHeadTimeout => entry(
+            ProblemKind::RequestHeadTimeout => entry(
                 "REQUEST_HEAD_TIMEOUT",
                 "request-head-timeout",
                 StatusCode::REQUEST_TIMEOUT,
                 "The request head took too long",
                 "Send the request again. Nothing ran.",
             ),
-            Kind::NotFound => entry(
+            ProblemKind::NotFound => entry(
                 "NOT_FOUND",
                 "not-found",
                 StatusCode::NOT_FOUND,
                 "There is no such thing",
                 "Check the path and the id in it.",
             ),
-            Kind::ActionRefused => entry(
+            ProblemKind::ActionRefused => entry(
                 "ACTION_REFUSED",
                 "action-refused",
                 StatusCode::CONFLICT,
@@ -389,8 +389,8 @@ impl Kind {
     }
 
     /// The kind with this slug.
-    pub fn from_slug(slug: &str) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| kind.slug() == slug)
+    pub fn from_slug(slug: &str) -> Option<ProblemKind> {
+        ProblemKind::ALL.into_iter().find(|kind| kind.slug() == slug)
     }
 
     /// A sentence that is the same for every problem of this kind.
@@ -406,7 +406,7 @@ impl Kind {
     /// The status that goes with it.
     pub fn status(self, profile: Profile) -> StatusCode {
         match (self, profile) {
-            (Kind::KeyReused, Profile::Stripe) => StatusCode::BAD_REQUEST,
+            (ProblemKind::KeyReused, Profile::Stripe) => StatusCode::BAD_REQUEST,
             _ => self.entry().status,
         }
     }
@@ -416,7 +416,7 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Its kind.
-    pub kind: Kind,
+    pub kind: ProblemKind,
     /// What happened this time.
     pub detail: String,
     /// The operation it is about.
@@ -429,7 +429,7 @@ pub struct Problem {
 
 impl Problem {
     /// A problem of this kind.
-    pub fn new(kind: Kind, detail: impl Into<String>) -> Problem {
+    pub fn new(kind: ProblemKind, detail: impl Into<String>) -> Problem {
         Problem { kind, detail: detail.into(), operation_id: None, retry_after: None, status: None }
     }
 
@@ -499,11 +499,11 @@ mod tests {
 
     #[test]
     fn codes_and_slugs_are_unique_and_agree() {
-        let codes: HashSet<_> = Kind::ALL.map(Kind::code).into();
-        assert_eq!(codes.len(), Kind::ALL.len());
-        for kind in Kind::ALL {
+        let codes: HashSet<_> = ProblemKind::ALL.map(ProblemKind::code).into();
+        assert_eq!(codes.len(), ProblemKind::ALL.len());
+        for kind in ProblemKind::ALL {
             assert_eq!(kind.slug(), kind.code().to_ascii_lowercase().replace('_', "-"));
-            assert_eq!(Kind::from_slug(kind.slug()), Some(kind));
+            assert_eq!(ProblemKind::from_slug(kind.slug()), Some(kind));
         }
     }
 
@@ -529,9 +529,9 @@ mod tests {
             ("UPSTREAM_UNREACHABLE", 502),
         ];
         for (code, status) in contract {
-            let kind = Kind::ALL.into_iter().find(|kind| kind.code() == code).expect(code);
+            let kind = ProblemKind::ALL.into_iter().find(|kind| kind.code() == code).expect(code);
             assert_eq!(kind.status(Profile::Ietf).as_u16(), status, "{code}");
-            let stripe = if kind == Kind::KeyReused { 400 } else { status };
+            let stripe = if kind == ProblemKind::KeyReused { 400 } else { status };
             assert_eq!(kind.status(Profile::Stripe).as_u16(), stripe, "{code}");
         }
     }
@@ -539,7 +539,7 @@ mod tests {
     #[test]
     fn a_problem_document_has_the_members_of_rfc_9457_and_ours() {
         let id = OperationId::from_bytes([7; 16]);
-        let problem = Problem::new(Kind::OutcomeUnknown, "Its lease \"ended\".").about(id);
+        let problem = Problem::new(ProblemKind::OutcomeUnknown, "Its lease \"ended\".").about(id);
         let document: Value = serde_json::from_str(&problem.to_json(Profile::Ietf)).expect("it is JSON");
         assert_eq!(
             document,
@@ -557,25 +557,29 @@ mod tests {
 
     #[test]
     fn a_problem_may_be_answered_under_another_status() {
-        let problem = Problem::new(Kind::OutcomeUnknown, "").with_status(StatusCode::GATEWAY_TIMEOUT);
+        let problem = Problem::new(ProblemKind::OutcomeUnknown, "").with_status(StatusCode::GATEWAY_TIMEOUT);
         assert_eq!(problem.status(Profile::Ietf), StatusCode::GATEWAY_TIMEOUT);
         assert!(problem.to_json(Profile::Ietf).contains("\"status\":504"));
     }
 
     #[test]
     fn every_kind_has_its_own_title_and_says_what_to_do() {
-        let titles: HashSet<_> = Kind::ALL.map(Kind::title).into();
-        assert_eq!(titles.len(), Kind::ALL.len());
-        for kind in Kind::ALL {
+        let titles: HashSet<_> = ProblemKind::ALL.map(ProblemKind::title).into();
+        assert_eq!(titles.len(), ProblemKind::ALL.len());
+        for kind in ProblemKind::ALL {
             let words = kind.advice().split_whitespace().count();
             assert!(words >= 3, "{kind:?} says {:?}", kind.advice());
         }
-        assert!(Kind::OutcomeUnknown.advice().contains("same key"), "{}", Kind::OutcomeUnknown.advice());
+        assert!(
+            ProblemKind::OutcomeUnknown.advice().contains("same key"),
+            "{}",
+            ProblemKind::OutcomeUnknown.advice()
+        );
     }
 
     #[test]
     fn a_problem_says_when_to_try_again() {
-        let problem = Problem::new(Kind::InProgress, "");
+        let problem = Problem::new(ProblemKind::InProgress, "");
         assert_eq!(problem.retry_after, None);
         let delay = Duration::from_secs(3);
         assert_eq!(problem.retry_after(delay).retry_after, Some(delay));

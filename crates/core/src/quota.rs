@@ -294,14 +294,14 @@ impl Charge {
 
 /// One node's use of a subject's rates since its last report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct UsageReport {
     /// New keys.
     pub new_keys: Charge,
     /// Look-ups.
     pub lookups: Charge,
 }
 
-impl Report {
+impl UsageReport {
     /// The uses.
     pub const fn used(&self) -> Used {
         Used { new_keys: self.new_keys.count, lookups: self.lookups.count }
@@ -332,7 +332,7 @@ impl UsageEntry {
 
     /// Returns the use after a report.
     #[must_use]
-    pub fn charged(&self, report: &Report, now: Timestamp) -> UsageEntry {
+    pub fn charged(&self, report: &UsageReport, now: Timestamp) -> UsageEntry {
         UsageEntry {
             used: self.used.plus(report.used()),
             used_at: now,
@@ -365,7 +365,7 @@ pub struct UsageFilter {
 
 /// What is kept for somebody.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct StoredAmount {
     /// Records.
     pub keys: u64,
     /// Bytes of their responses, and of requests that wait for a worker.
@@ -381,7 +381,7 @@ pub trait Usage: Send + Sync + 'static {
 
     /// Writes reports down, as [`UsageEntry::charged`] says. Returns the levels after them, in the same order. No subject is
     /// named twice.
-    async fn report(&self, reports: &[(Subject, Report)]) -> Result<Vec<Level>, StoreError>;
+    async fn report(&self, reports: &[(Subject, UsageReport)]) -> Result<Vec<Level>, StoreError>;
 
     /// Returns the level of a subject.
     async fn level(&self, subject: &Subject) -> Result<Level, StoreError>;
@@ -393,7 +393,7 @@ pub trait Usage: Send + Sync + 'static {
     ) -> Result<(Vec<(Subject, UsageEntry)>, Timestamp), StoreError>;
 
     /// Counts what is kept for a subject.
-    async fn kept(&self, subject: &Subject) -> Result<Kept, StoreError>;
+    async fn kept(&self, subject: &Subject) -> Result<StoredAmount, StoreError>;
 
     /// Forgets at most `limit` subjects that are [idle](UsageEntry::is_idle). Says how many it forgot.
     async fn forget(&self, idle: Duration, limit: usize) -> Result<usize, StoreError>;

@@ -21,7 +21,7 @@ use crate::transition::{About, Proof, ReferenceWrite, Verdict};
 
 /// What a look-up says about a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum LookUpAnswer {
     /// It took place, and this is what retries get. A status of 400 or more is no success, and counts as no answer.
     Executed(StoredResult),
     /// It was answered with a stable failure, and this is what retries get. A status below 400 is no failure, and counts
@@ -40,19 +40,22 @@ pub enum Found {
     },
 }
 
-impl Found {
+impl LookUpAnswer {
     /// Nothing was learnt, for this reason.
-    pub fn no_answer(why: impl Into<String>) -> Found {
-        Found::NoAnswer { why: why.into(), retry_after: None }
+    pub fn no_answer(why: impl Into<String>) -> LookUpAnswer {
+        LookUpAnswer::NoAnswer { why: why.into(), retry_after: None }
     }
 
     /// The verdict, if it is one.
     pub fn verdict(&self) -> Option<Verdict> {
         match self {
-            Found::Executed(result) if result.status < 400 => Some(Verdict::Succeeded),
-            Found::Failed(result) if result.status >= 400 => Some(Verdict::FailedFinal),
-            Found::NotExecuted(proof) => Some(Verdict::NotExecuted(*proof)),
-            Found::Executed(_) | Found::Failed(_) | Found::Pending | Found::NoAnswer { .. } => None,
+            LookUpAnswer::Executed(result) if result.status < 400 => Some(Verdict::Succeeded),
+            LookUpAnswer::Failed(result) if result.status >= 400 => Some(Verdict::FailedFinal),
+            LookUpAnswer::NotExecuted(proof) => Some(Verdict::NotExecuted(*proof)),
+            LookUpAnswer::Executed(_)
+            | LookUpAnswer::Failed(_)
+            | LookUpAnswer::Pending
+            | LookUpAnswer::NoAnswer { .. } => None,
         }
     }
 
@@ -60,9 +63,11 @@ impl Found {
     pub fn change(&self) -> Option<Change> {
         self.verdict()?;
         match self {
-            Found::Executed(result) | Found::Failed(result) => Some(Change::resolve_executed(result.clone())),
-            Found::NotExecuted(proof) => Some(Change::resolve_not_executed(*proof)),
-            Found::Pending | Found::NoAnswer { .. } => None,
+            LookUpAnswer::Executed(result) | LookUpAnswer::Failed(result) => {
+                Some(Change::resolve_executed(result.clone()))
+            }
+            LookUpAnswer::NotExecuted(proof) => Some(Change::resolve_not_executed(*proof)),
+            LookUpAnswer::Pending | LookUpAnswer::NoAnswer { .. } => None,
         }
     }
 }
@@ -157,13 +162,16 @@ pub enum LookedNext {
 
 /// What is done after the `attempts`-th look for a command. A provider that is still at it after the last look is left to
 /// an operator like one that never answers: an unknown that nobody notices is worse than one that somebody looks at.
-pub fn after_look(attempts: u32, found: &Found, terms: &ReconcileTerms, chance: u32) -> LookedNext {
+pub fn after_look(attempts: u32, found: &LookUpAnswer, terms: &ReconcileTerms, chance: u32) -> LookedNext {
     if let Some(verdict) = found.verdict() {
         return LookedNext::Settle(verdict);
     }
     let asked = match found {
-        Found::NoAnswer { retry_after, .. } => retry_after.unwrap_or(Duration::ZERO),
-        Found::Executed(_) | Found::Failed(_) | Found::NotExecuted(_) | Found::Pending => Duration::ZERO,
+        LookUpAnswer::NoAnswer { retry_after, .. } => retry_after.unwrap_or(Duration::ZERO),
+        LookUpAnswer::Executed(_)
+        | LookUpAnswer::Failed(_)
+        | LookUpAnswer::NotExecuted(_)
+        | LookUpAnswer::Pending => Duration::ZERO,
     };
     if attempts >= terms.max_attempts {
         return LookedNext::GiveUp;
@@ -295,7 +303,7 @@ pub struct Statement {
     pub received_at: Option<Timestamp>,
     /// Digest of what it says, which tells an event that comes again from another one of its name.
     pub content: [u8; 32],
-    found: Found,
+    found: LookUpAnswer,
     verdict: Verdict,
 }
 
@@ -306,7 +314,7 @@ impl Statement {
         source: String,
         event_id: String,
         operation_id: OperationId,
-        found: Found,
+        found: LookUpAnswer,
         seen: String,
     ) -> Option<Statement> {
         let verdict =
@@ -367,7 +375,7 @@ impl Statement {
     }
 
     /// What it says.
-    pub fn found(&self) -> &Found {
+    pub fn found(&self) -> &LookUpAnswer {
         &self.found
     }
 
@@ -379,17 +387,20 @@ impl Statement {
     /// What retries get, if it says so.
     pub fn result(&self) -> Option<&StoredResult> {
         match &self.found {
-            Found::Executed(result) | Found::Failed(result) => Some(result),
-            Found::NotExecuted(_) | Found::Pending | Found::NoAnswer { .. } => None,
+            LookUpAnswer::Executed(result) | LookUpAnswer::Failed(result) => Some(result),
+            LookUpAnswer::NotExecuted(_) | LookUpAnswer::Pending | LookUpAnswer::NoAnswer { .. } => None,
         }
     }
 
     /// The same, with another form of its result, if it has one: sealed, for a store.
     pub fn with_result(&self, result: StoredResult) -> Statement {
         let found = match &self.found {
-            Found::Executed(_) => Found::Executed(result),
-            Found::Failed(_) => Found::Failed(result),
-            other @ (Found::NotExecuted(_) | Found::Pending | Found::NoAnswer { .. }) => other.clone(),
+            LookUpAnswer::Executed(_) => LookUpAnswer::Executed(result),
+            LookUpAnswer::Failed(_) => LookUpAnswer::Failed(result),
+            other
+            @ (LookUpAnswer::NotExecuted(_) | LookUpAnswer::Pending | LookUpAnswer::NoAnswer { .. }) => {
+                other.clone()
+            }
         };
         Statement { found, ..self.clone() }
     }
@@ -528,8 +539,8 @@ mod tests {
         StoredResult { response: response.encode(), status, resource: None }
     }
 
-    fn no_answer(retry_after: Option<u64>) -> Found {
-        Found::NoAnswer { why: "no".to_owned(), retry_after: retry_after.map(Duration::from_secs) }
+    fn no_answer(retry_after: Option<u64>) -> LookUpAnswer {
+        LookUpAnswer::NoAnswer { why: "no".to_owned(), retry_after: retry_after.map(Duration::from_secs) }
     }
 
     #[test]
@@ -538,25 +549,31 @@ mod tests {
         let settle = LookedNext::Settle;
         let tombstone = Proof::ProviderTombstone;
         let table = [
-            ("it took place", 1, Found::Executed(result(201)), u32::MAX, settle(Verdict::Succeeded)),
-            ("it did at last", 9, Found::Executed(result(201)), 0, settle(Verdict::Succeeded)),
-            ("it failed", 1, Found::Failed(result(402)), 0, settle(Verdict::FailedFinal)),
-            ("it did not", 1, Found::NotExecuted(tombstone), 0, settle(Verdict::NotExecuted(tombstone))),
-            ("a success that is none", 1, Found::Executed(result(402)), u32::MAX, again(10)),
-            ("a failure that is none", 1, Found::Failed(result(201)), u32::MAX, again(10)),
-            ("the last success", 1, Found::Executed(result(399)), 0, settle(Verdict::Succeeded)),
-            ("the first status that is none", 1, Found::Executed(result(400)), u32::MAX, again(10)),
-            ("the last that is no failure", 1, Found::Failed(result(399)), u32::MAX, again(10)),
-            ("the first failure", 1, Found::Failed(result(400)), 0, settle(Verdict::FailedFinal)),
+            ("it took place", 1, LookUpAnswer::Executed(result(201)), u32::MAX, settle(Verdict::Succeeded)),
+            ("it did at last", 9, LookUpAnswer::Executed(result(201)), 0, settle(Verdict::Succeeded)),
+            ("it failed", 1, LookUpAnswer::Failed(result(402)), 0, settle(Verdict::FailedFinal)),
+            (
+                "it did not",
+                1,
+                LookUpAnswer::NotExecuted(tombstone),
+                0,
+                settle(Verdict::NotExecuted(tombstone)),
+            ),
+            ("a success that is none", 1, LookUpAnswer::Executed(result(402)), u32::MAX, again(10)),
+            ("a failure that is none", 1, LookUpAnswer::Failed(result(201)), u32::MAX, again(10)),
+            ("the last success", 1, LookUpAnswer::Executed(result(399)), 0, settle(Verdict::Succeeded)),
+            ("the first status that is none", 1, LookUpAnswer::Executed(result(400)), u32::MAX, again(10)),
+            ("the last that is no failure", 1, LookUpAnswer::Failed(result(399)), u32::MAX, again(10)),
+            ("the first failure", 1, LookUpAnswer::Failed(result(400)), 0, settle(Verdict::FailedFinal)),
             ("first wait, at most", 1, no_answer(None), u32::MAX, again(10)),
             ("first wait, at least", 1, no_answer(None), 0, again(5)),
-            ("second wait", 2, Found::Pending, u32::MAX, again(20)),
+            ("second wait", 2, LookUpAnswer::Pending, u32::MAX, again(20)),
             ("third wait, bounded", 3, no_answer(None), u32::MAX, again(30)),
             ("the provider asks for more", 1, no_answer(Some(25)), 0, again(25)),
             ("the provider asks for less", 2, no_answer(Some(1)), u32::MAX, again(20)),
             ("the provider asks for too much", 1, no_answer(Some(86_400)), 0, again(30)),
             ("no look is left", 4, no_answer(None), 0, LookedNext::GiveUp),
-            ("still at it, and no look is left", 4, Found::Pending, 0, LookedNext::GiveUp),
+            ("still at it, and no look is left", 4, LookUpAnswer::Pending, 0, LookedNext::GiveUp),
             ("fewer are allowed than were made", 9, no_answer(Some(1)), 0, LookedNext::GiveUp),
         ];
         for (what, attempts, found, chance, next) in table {
@@ -566,15 +583,22 @@ mod tests {
 
     #[test]
     fn a_verdict_has_its_change_and_nothing_else_has() {
-        let verdicts =
-            [Found::Executed(result(201)), Found::Failed(result(402)), Found::NotExecuted(Proof::Quarantine)];
+        let verdicts = [
+            LookUpAnswer::Executed(result(201)),
+            LookUpAnswer::Failed(result(402)),
+            LookUpAnswer::NotExecuted(Proof::Quarantine),
+        ];
         for found in verdicts {
             let change = found.change().expect("it is a verdict");
             let verdict = found.verdict().expect("it is a verdict");
             assert_eq!(*change.event(), crate::Event::resolve(verdict));
         }
-        let others =
-            [Found::Pending, no_answer(None), Found::Executed(result(402)), Found::Failed(result(201))];
+        let others = [
+            LookUpAnswer::Pending,
+            no_answer(None),
+            LookUpAnswer::Executed(result(402)),
+            LookUpAnswer::Failed(result(201)),
+        ];
         for found in others {
             assert!(found.change().is_none(), "{found:?}");
         }
@@ -584,15 +608,19 @@ mod tests {
     fn a_statement_is_a_verdict_that_stays_true() {
         let id = OperationId::from_bytes([7; 16]);
         let says = |found| Statement::new("provider".into(), "e1".into(), id, found, "seen".into());
-        let executed = says(Found::Executed(result(201))).expect("it took place for good");
+        let executed = says(LookUpAnswer::Executed(result(201))).expect("it took place for good");
         assert_eq!(
             (executed.verdict(), executed.found()),
-            (Verdict::Succeeded, &Found::Executed(result(201)))
+            (Verdict::Succeeded, &LookUpAnswer::Executed(result(201)))
         );
         for proof in [Proof::ProviderTombstone, Proof::ProviderDeduplicates] {
-            assert!(says(Found::NotExecuted(proof)).is_some());
+            assert!(says(LookUpAnswer::NotExecuted(proof)).is_some());
         }
-        for found in [Found::NotExecuted(Proof::Quarantine), Found::Pending, Found::Failed(result(201))] {
+        for found in [
+            LookUpAnswer::NotExecuted(Proof::Quarantine),
+            LookUpAnswer::Pending,
+            LookUpAnswer::Failed(result(201)),
+        ] {
             assert_eq!(says(found.clone()), None, "{found:?}");
         }
     }

@@ -58,16 +58,16 @@ pub struct KeyUse {
 #[derive(Clone, Debug, Default)]
 pub struct KeptPage {
     /// What can be read.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<StoredValue>,
     /// What cannot.
-    pub unreadable: Vec<Unreadable>,
+    pub unreadable: Vec<UnreadableValue>,
     /// The last place of this page, if there may be more after it. Of a response, only its id matters here.
     pub last: Option<SealedPlace>,
 }
 
 /// Something that is kept and cannot be read, not even which key it is under or what it belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unreadable {
+pub struct UnreadableValue {
     /// What it is.
     pub kind: SealedKind,
     /// The id of its operation; of evidence, its source and name.
@@ -78,7 +78,7 @@ pub struct Unreadable {
 
 /// Something that is kept.
 #[derive(Clone, Debug)]
-pub struct Kept {
+pub struct StoredValue {
     /// Where it is.
     pub place: SealedPlace,
     /// What it is sealed about.
@@ -104,12 +104,12 @@ pub enum SealedPlace {
     Message(String),
 }
 
-impl Kept {
+impl StoredValue {
     /// Something whose key is in its envelope, or in the clear.
-    pub fn enveloped(place: SealedPlace, about: Sealing, bytes: Bytes) -> Kept {
+    pub fn enveloped(place: SealedPlace, about: Sealing, bytes: Bytes) -> StoredValue {
         match Sealed::from_envelope(&bytes) {
-            Some(Sealed { key_id, bytes }) => Kept { place, about, key_id: Some(key_id), bytes },
-            None => Kept { place, about, key_id: None, bytes },
+            Some(Sealed { key_id, bytes }) => StoredValue { place, about, key_id: Some(key_id), bytes },
+            None => StoredValue { place, about, key_id: None, bytes },
         }
     }
 
@@ -126,7 +126,7 @@ impl Kept {
 #[derive(Clone, Debug)]
 pub struct Resealed {
     /// What was read.
-    pub before: Kept,
+    pub before: StoredValue,
     /// What it is to be.
     pub after: Sealed,
 }

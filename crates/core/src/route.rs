@@ -56,7 +56,7 @@ enum Segment {
 }
 
 /// A part of a route's text.
-enum Piece<'a> {
+enum RoutePiece<'a> {
     Literal(String),
     Placeholder(&'a str),
 }
@@ -71,14 +71,14 @@ impl RoutePath {
         let mut needs = PathExceptions::default();
         let mut pieces = split(text)?;
         for piece in &mut pieces {
-            if let Piece::Literal(literal) = piece {
+            if let RoutePiece::Literal(literal) = piece {
                 *literal = spell(literal, &mut needs).map_err(RouteError::Path)?.into_owned();
             }
         }
         let joined = |placeholder: &dyn Fn(usize, &str) -> String| -> String {
-            let text = |(index, piece): (usize, &Piece<'_>)| match piece {
-                Piece::Literal(literal) => literal.clone(),
-                Piece::Placeholder(name) => placeholder(index, name),
+            let text = |(index, piece): (usize, &RoutePiece<'_>)| match piece {
+                RoutePiece::Literal(literal) => literal.clone(),
+                RoutePiece::Placeholder(name) => placeholder(index, name),
             };
             pieces.iter().enumerate().map(text).collect()
         };
@@ -222,7 +222,7 @@ pub enum Misspelled {
     Encoding,
 }
 
-fn split(text: &str) -> Result<Vec<Piece<'_>>, RouteError> {
+fn split(text: &str) -> Result<Vec<RoutePiece<'_>>, RouteError> {
     let (mut pieces, mut literal, mut rest) = (Vec::new(), String::new(), text);
     while let Some(at) = rest.find(['{', '}']) {
         literal.push_str(&rest[..at]);
@@ -241,13 +241,13 @@ fn split(text: &str) -> Result<Vec<Piece<'_>>, RouteError> {
             if plain.is_empty() || plain.contains(['{', '/', '*']) || (is_rest && !after.is_empty()) {
                 return Err(RouteError::Placeholder);
             }
-            pieces.push(Piece::Literal(std::mem::take(&mut literal)));
-            pieces.push(Piece::Placeholder(name));
+            pieces.push(RoutePiece::Literal(std::mem::take(&mut literal)));
+            pieces.push(RoutePiece::Placeholder(name));
             rest = after;
         }
     }
     literal.push_str(rest);
-    pieces.push(Piece::Literal(literal));
+    pieces.push(RoutePiece::Literal(literal));
     Ok(pieces)
 }
 

@@ -152,7 +152,7 @@ pub trait Records: Upkeep {
 
     /// The records that [`list`](Records::list) leaves out for the same filter, since they cannot be read: both look at the same
     /// rows, at most `limit` of them. A store whose records can always be read has none.
-    async fn unreadable(&self, _filter: &Filter) -> Result<Vec<Unreadable>, StoreError> {
+    async fn unreadable(&self, _filter: &Filter) -> Result<Vec<UnreadableRecord>, StoreError> {
         Ok(Vec::new())
     }
 }
@@ -214,7 +214,7 @@ impl Default for Filter {
 
 /// A record that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unreadable {
+pub struct UnreadableRecord {
     /// Its command.
     pub operation_id: OperationId,
     /// Why it cannot.

@@ -151,12 +151,12 @@ pub struct WaitingSearch {
     at: Option<WaitingPlace>,
     /// The last command of each tenant that cannot be carried out here.
     passed: HashMap<String, WaitingPlace>,
-    pass: Pass,
+    pass: SearchPass,
 }
 
 /// One pass of a search.
 #[derive(Debug, Default)]
-struct Pass {
+struct SearchPass {
     wanted: usize,
     /// Commands that one tenant may have taken in one visit.
     share: usize,
@@ -191,19 +191,19 @@ struct Visit {
 impl WaitingSearch {
     /// A search for commands with phases, or without, of these operations, or of any.
     pub fn new(phased: bool, operations: Option<Vec<String>>) -> WaitingSearch {
-        WaitingSearch { phased, operations, at: None, passed: HashMap::new(), pass: Pass::default() }
+        WaitingSearch { phased, operations, at: None, passed: HashMap::new(), pass: SearchPass::default() }
     }
 
     /// Begins a pass for at most `wanted` commands. One tenant gets half of them at first, the rest if nobody else wants it.
     pub fn begin(&mut self, wanted: usize) {
-        self.pass = Pass {
+        self.pass = SearchPass {
             wanted,
             share: wanted.div_ceil(2),
             limit: wanted,
             pages: MAX_PAGES,
             from_front: self.at.is_none(),
             over: wanted == 0,
-            ..Pass::default()
+            ..SearchPass::default()
         };
     }
 
@@ -305,7 +305,7 @@ impl WaitingSearch {
     }
 }
 
-impl Pass {
+impl SearchPass {
     fn share_of_page(&self) -> usize {
         if self.visit.digs > 0 { self.limit } else { self.share }
     }

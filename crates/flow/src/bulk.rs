@@ -17,7 +17,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Response, StatusCode};
 use semel_core::policy::Profile;
-use semel_core::problem::Kind;
+use semel_core::problem::ProblemKind;
 use semel_core::{
     Command, Decision, FingerprintInput, Item, KeyRules, OperationId, OperationName, Outcome, Policy,
     Principal, Problem, Record, RecordId, Scope, Store, StoreError, Transacted,
@@ -386,7 +386,7 @@ impl BulkError {
     /// Returns the handler's response: 422, which is stored, since a retry of the same request would be just as
     /// invalid.
     pub fn into_response<B: From<Bytes>>(self) -> Response<B> {
-        let problem = Problem::new(Kind::InvalidBulk, self.to_string());
+        let problem = Problem::new(ProblemKind::InvalidBulk, self.to_string());
         let body = problem.to_json(Profile::Ietf).into_bytes();
         json(problem.status(Profile::Ietf), "application/problem+json", body)
     }

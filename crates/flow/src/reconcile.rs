@@ -46,7 +46,9 @@ pub use look::{Look, Outcome};
 pub use look_up::{Finding, LookUp, NoLookUp};
 pub use notes::RECONCILER;
 pub use reconciler::{Reconciler, ReconcilerOptions, Report};
-pub use semel_core::reconcile::{CONTRADICTION, Evidence, Found, ReconcileTerms, Statement, is_dead_letter};
+pub use semel_core::reconcile::{
+    CONTRADICTION, Evidence, LookUpAnswer, ReconcileTerms, Statement, is_dead_letter,
+};
 pub use semel_core::transition::{Proof, Verdict};
 pub use settle::{Settle, ThroughTheStore};
 #[cfg(feature = "http-evidence")]

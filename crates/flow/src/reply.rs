@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{HeaderMap, StatusCode};
 use semel_core::policy::{Profile, StoreResponse};
-use semel_core::problem::Kind;
+use semel_core::problem::ProblemKind;
 use semel_core::{OperationId, Policy, Problem, Response, Transacted};
 use serde::Serialize;
 
@@ -87,7 +87,7 @@ impl Reply {
     /// Returns the reply for a command that was rolled back by an internal failure.
     pub(crate) fn rolled_back() -> Reply {
         let detail = "The command failed before it took effect. Nothing happened.";
-        let problem = Problem::new(Kind::RolledBack, detail);
+        let problem = Problem::new(ProblemKind::RolledBack, detail);
         let reply = Reply::new(problem.status(Profile::Ietf)).body(problem.to_json(Profile::Ietf));
         let fields = problem.header_fields(Profile::Ietf);
         let reply = fields.into_iter().fold(reply, |reply, (name, value)| reply.header(name, value));

@@ -13,7 +13,7 @@ use http::header::CONTENT_LENGTH;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Either, Empty};
 use semel_core::Problem;
-use semel_core::problem::Kind;
+use semel_core::problem::ProblemKind;
 use semel_http::{BoxError, WholeBody};
 use semel_settings::{Exemption, UpgradeProtocol, has_no_body};
 
@@ -81,7 +81,7 @@ impl EntryRules {
             let reading = read_nothing(WholeBody::new(parts.version, body));
             tokio::time::timeout(self.body_timeout, reading).await.unwrap_or_else(|_| {
                 let detail = "The body did not come to an end in time.";
-                let problem = Problem::new(Kind::RequestIncomplete, detail);
+                let problem = Problem::new(ProblemKind::RequestIncomplete, detail);
                 Err(problem.with_status(StatusCode::REQUEST_TIMEOUT))
             })?;
         }
@@ -93,7 +93,7 @@ impl EntryRules {
 fn unwanted() -> Problem {
     let detail =
         "A request of this method has no body, and no trailers, unless the gateway is set up for it.";
-    Problem::new(Kind::MalformedRequest, detail)
+    Problem::new(ProblemKind::MalformedRequest, detail)
 }
 
 /// Reads a body that must be empty, trailers included.
@@ -107,7 +107,10 @@ where
             Ok(frame) if frame.data_ref().is_some_and(Bytes::is_empty) => {}
             Ok(_) => return Err(unwanted()),
             Err(_) => {
-                return Err(Problem::new(Kind::RequestIncomplete, "The body broke off before its end."));
+                return Err(Problem::new(
+                    ProblemKind::RequestIncomplete,
+                    "The body broke off before its end.",
+                ));
             }
         }
     }
@@ -145,7 +148,11 @@ mod tests {
         }
     }
 
-    async fn admitted(method: Method, frames: Vec<Option<Frame<Bytes>>>, stalls: bool) -> Result<bool, Kind> {
+    async fn admitted(
+        method: Method,
+        frames: Vec<Option<Frame<Bytes>>>,
+        stalls: bool,
+    ) -> Result<bool, ProblemKind> {
         let pass = [(&Method::GET, "/search", &[Exemption::Body][..])];
         let rules = EntryRules {
             hosts: Arc::default(),
@@ -171,12 +178,12 @@ mod tests {
             let with = |frames| admitted(method.clone(), frames, false);
             assert_eq!(with(vec![]).await, Ok(true), "{method}");
             assert_eq!(with(vec![data(""), data("")]).await, Ok(true), "{method}");
-            assert_eq!(with(vec![data(""), data("x")]).await, Err(Kind::MalformedRequest), "{method}");
+            assert_eq!(with(vec![data(""), data("x")]).await, Err(ProblemKind::MalformedRequest), "{method}");
             let trailers = Some(Frame::trailers(HeaderMap::new()));
-            assert_eq!(with(vec![trailers]).await, Err(Kind::MalformedRequest), "{method}");
-            assert_eq!(with(vec![data(""), None]).await, Err(Kind::RequestIncomplete), "{method}");
+            assert_eq!(with(vec![trailers]).await, Err(ProblemKind::MalformedRequest), "{method}");
+            assert_eq!(with(vec![data(""), None]).await, Err(ProblemKind::RequestIncomplete), "{method}");
             let stalled = admitted(method.clone(), vec![data("")], true).await;
-            assert_eq!(stalled, Err(Kind::RequestIncomplete), "{method}");
+            assert_eq!(stalled, Err(ProblemKind::RequestIncomplete), "{method}");
         }
         for method in [Method::POST, Method::PUT, Method::DELETE, Method::PATCH] {
             assert_eq!(admitted(method, vec![data("x")], false).await, Ok(false));

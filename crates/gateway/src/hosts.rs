@@ -5,7 +5,7 @@
 
 use http::header::{HOST, HeaderMap, HeaderValue};
 use semel_core::Problem;
-use semel_core::problem::Kind;
+use semel_core::problem::ProblemKind;
 use semel_settings::ServiceHost;
 
 /// Host names of the service. Empty: every host is accepted, and the upstream gets its own.
@@ -24,7 +24,7 @@ impl ServiceHosts {
             return Ok(());
         }
         let detail = "This gateway does not serve the host that the request asks for.";
-        Err(Problem::new(Kind::MisdirectedRequest, detail))
+        Err(Problem::new(ProblemKind::MisdirectedRequest, detail))
     }
 
     /// Returns true if requests for this host are served.
@@ -72,7 +72,7 @@ mod tests {
             "api.example.com@evil",
         ] {
             let problem = listed.check(&asking(host)).expect_err(host);
-            assert_eq!(problem.kind, Kind::MisdirectedRequest, "{host}");
+            assert_eq!(problem.kind, ProblemKind::MisdirectedRequest, "{host}");
         }
         assert!(listed.check(&HeaderMap::new()).is_err(), "no host is none of them");
         assert_eq!(ServiceHosts::default().check(&asking("anything")), Ok(()));

@@ -16,7 +16,7 @@ use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use metrics::counter;
 use semel_core::policy::Profile;
-use semel_core::problem::Kind;
+use semel_core::problem::ProblemKind;
 use semel_core::{OperationName, Problem};
 use semel_flow::reconcile::Webhooks;
 use semel_http::{AnswerDecision, AnswerFacts, Body, BoxError, Holder, Idempotency, Shares};
@@ -262,7 +262,7 @@ fn in_hand(
             let share = responses.try_take(holder, bytes.len());
             if is_replay && share.is_none() {
                 let detail = "This client leaves too many answers unread. The answer is stored: ask again.";
-                return Err(Problem::new(Kind::Overloaded, detail).retry_after(Duration::from_secs(1)));
+                return Err(Problem::new(ProblemKind::Overloaded, detail).retry_after(Duration::from_secs(1)));
             }
             let share = share.unwrap_or_else(|| responses.charge(holder, bytes.len()));
             Body::full(counted(bytes, share))

@@ -14,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use metrics::counter;
 use semel_core::Problem;
 use semel_core::policy::Profile;
-use semel_core::problem::Kind;
+use semel_core::problem::ProblemKind;
 use semel_http::{Body, BoxError, Delivery, Execution, NotExecuted, Refetch, ScreenedBody, Share};
 use semel_settings::TunnelLimits;
 use tower::Service;
@@ -139,7 +139,7 @@ impl Proxy {
                     _ => {
                         failed("unmatched", "broke_off");
                         let detail = "The upstream switched protocols, and not as it was asked.";
-                        answer(Problem::new(Kind::UpstreamFailed, detail))
+                        answer(Problem::new(ProblemKind::UpstreamFailed, detail))
                     }
                 }
             }
@@ -147,22 +147,23 @@ impl Proxy {
             Ok(Err(SendError::Overloaded)) => {
                 failed("unmatched", "not_sent");
                 let detail = "Too many requests of this client are with the upstream. Nothing ran.";
-                answer(Problem::new(Kind::Overloaded, detail).retry_after(LATER))
+                answer(Problem::new(ProblemKind::Overloaded, detail).retry_after(LATER))
             }
             Ok(Err(SendError::NeverSent(why))) => {
                 failed("unmatched", "not_sent");
                 tracing::warn!(why, "the upstream was not reached");
                 let detail = "The upstream could not be reached. Nothing ran.";
-                answer(Problem::new(Kind::UpstreamUnreachable, detail))
+                answer(Problem::new(ProblemKind::UpstreamUnreachable, detail))
             }
             Ok(Err(error @ SendError::MaybeSent(_))) => {
                 failed("unmatched", "broke_off");
                 tracing::warn!(%error, "the upstream broke off");
-                answer(Problem::new(Kind::UpstreamFailed, "The upstream broke off."))
+                answer(Problem::new(ProblemKind::UpstreamFailed, "The upstream broke off."))
             }
             Err(_) => {
                 failed("unmatched", "timed_out");
-                let problem = Problem::new(Kind::UpstreamFailed, "The upstream did not answer in time.");
+                let problem =
+                    Problem::new(ProblemKind::UpstreamFailed, "The upstream did not answer in time.");
                 answer(problem.with_status(StatusCode::GATEWAY_TIMEOUT))
             }
         }

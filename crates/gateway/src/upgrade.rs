@@ -12,7 +12,7 @@ use http::header::{
 use http::{Method, Request, Version};
 use semel_core::Problem;
 use semel_core::fields::elements;
-use semel_core::problem::Kind;
+use semel_core::problem::ProblemKind;
 use semel_settings::UpgradeProtocol;
 use sha1::{Digest, Sha1};
 
@@ -91,11 +91,11 @@ fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a [u8]> {
 fn accept(key: &[u8]) -> Result<HeaderValue, Problem> {
     let digest = STANDARD.encode(Sha1::new().chain_update(key).chain_update(GUID).finalize());
     HeaderValue::from_str(&digest)
-        .map_err(|_| Problem::new(Kind::MalformedRequest, "Sec-WebSocket-Key cannot be answered."))
+        .map_err(|_| Problem::new(ProblemKind::MalformedRequest, "Sec-WebSocket-Key cannot be answered."))
 }
 
 fn refuse<T>(detail: &str) -> Result<T, Problem> {
-    Err(Problem::new(Kind::MalformedRequest, detail))
+    Err(Problem::new(ProblemKind::MalformedRequest, detail))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use semel_core::Problem;
 use semel_core::policy::Profile;
-use semel_core::problem::Kind;
+use semel_core::problem::ProblemKind;
 use semel_flow::reconcile::webhook::MAX_EVENT;
 use semel_flow::reconcile::{Received, Refused, Webhooks};
 use semel_http::{Body, WholeBody};
@@ -38,7 +38,7 @@ pub async fn answer(
     request: Request<EntryBody<Incoming>>,
 ) -> Response<Body> {
     if request.method() != Method::POST {
-        let problem = Problem::new(Kind::MalformedRequest, "Events are sent with POST.");
+        let problem = Problem::new(ProblemKind::MalformedRequest, "Events are sent with POST.");
         let mut answer = told(&problem.with_status(StatusCode::METHOD_NOT_ALLOWED));
         answer.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
         return answer;
@@ -57,7 +57,10 @@ pub async fn answer(
         Ok(Ok(body)) => body,
         Ok(Err(problem)) => return told(&problem),
         Err(_) => {
-            return told(&Problem::new(Kind::RequestIncomplete, "The event did not come to an end in time."));
+            return told(&Problem::new(
+                ProblemKind::RequestIncomplete,
+                "The event did not come to an end in time.",
+            ));
         }
     };
     match webhooks.receive(name, &head.headers, &body).await {
@@ -84,7 +87,7 @@ async fn read(body: WholeBody<EntryBody<Incoming>>) -> Result<Bytes, Problem> {
     match Limited::new(body, MAX_EVENT).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(problem(&Refused::TooLarge)),
-        Err(_) => Err(Problem::new(Kind::RequestIncomplete, "The event broke off.")),
+        Err(_) => Err(Problem::new(ProblemKind::RequestIncomplete, "The event broke off.")),
     }
 }
 
@@ -94,12 +97,12 @@ fn told(problem: &Problem) -> Response<Body> {
 
 fn problem(refused: &Refused) -> Problem {
     let kind = match refused {
-        Refused::UnknownSource | Refused::UnknownOperation => Kind::OperationNotFound,
-        Refused::TooLarge => Kind::RequestTooLarge,
-        Refused::NotSigned(_) => Kind::Unauthenticated,
-        Refused::Unreadable(_) => Kind::MalformedRequest,
-        Refused::OtherEvent => Kind::ActionRefused,
-        Refused::Unavailable => Kind::StoreUnavailable,
+        Refused::UnknownSource | Refused::UnknownOperation => ProblemKind::OperationNotFound,
+        Refused::TooLarge => ProblemKind::RequestTooLarge,
+        Refused::NotSigned(_) => ProblemKind::Unauthenticated,
+        Refused::Unreadable(_) => ProblemKind::MalformedRequest,
+        Refused::OtherEvent => ProblemKind::ActionRefused,
+        Refused::Unavailable => ProblemKind::StoreUnavailable,
     };
     let problem = Problem::new(kind, refused.to_string());
     if *refused == Refused::Unavailable { problem.retry_after(LATER) } else { problem }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::ACCEPT_ENCODING;
 use http::{HeaderValue, Request, StatusCode, response};
-use semel_core::problem::Kind;
+use semel_core::problem::ProblemKind;
 use semel_core::{Change, Decision, Event, Outcome, Policy, Problem, Reason, Record, Terms, Transacted};
 use semel_faults::{Point, reached};
 use tokio::time::Instant;
@@ -235,11 +235,11 @@ fn without_transaction(ran: Ran, rule: &Rule) -> Ran {
     tracing::error!(operation = &*rule.label, "{detail}");
     let (outcome, kind) = match transacted {
         Transacted::Decided { .. } | Transacted::RolledBack { .. } | Transacted::Unavailable => {
-            (Outcome::NotExecuted, Kind::RolledBack)
+            (Outcome::NotExecuted, ProblemKind::RolledBack)
         }
         // A command of another scope, which the service made: it has a record of its own.
         Transacted::Executed { .. } | Transacted::Deferred { .. } | Transacted::InDoubt => {
-            (Outcome::Unknown, Kind::OutcomeUnknown)
+            (Outcome::Unknown, ProblemKind::OutcomeUnknown)
         }
     };
     let problem = Problem::new(kind, detail).with_status(StatusCode::INTERNAL_SERVER_ERROR);

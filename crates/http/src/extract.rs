@@ -7,7 +7,7 @@ use axum_core::extract::{FromRequestParts, OptionalFromRequestParts};
 use axum_core::response::{IntoResponse, Response};
 use http::request::Parts;
 use semel_core::policy::Profile;
-use semel_core::problem::Kind;
+use semel_core::problem::ProblemKind;
 use semel_core::{Command, Outcome, Problem};
 
 use crate::{Execution, problem};
@@ -118,7 +118,7 @@ impl IntoResponse for NoExecution {
 
 /// The answer to a request that never reached its handler.
 fn not_executed(detail: &str) -> Response {
-    let rolled_back = Problem::new(Kind::RolledBack, detail);
+    let rolled_back = Problem::new(ProblemKind::RolledBack, detail);
     let mut response = problem(&rolled_back, Profile::Ietf).map(Body::new);
     response.extensions_mut().insert(Outcome::NotExecuted);
     response

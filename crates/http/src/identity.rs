@@ -8,7 +8,7 @@ use http::HeaderValue;
 use http::header::WWW_AUTHENTICATE;
 use http::request::Parts;
 use semel_core::policy::Profile;
-use semel_core::problem::Kind;
+use semel_core::problem::ProblemKind;
 use semel_core::scope::PrincipalError;
 use semel_core::{OperationName, Principal, Problem};
 
@@ -51,14 +51,15 @@ impl Denied {
         match self {
             Denied::Anonymous { challenge } | Denied::Unauthenticated { challenge } => {
                 let detail = "The request does not say, or cannot prove, who is asking.";
-                let mut answer = Answer::problem(&Problem::new(Kind::Unauthenticated, detail), profile);
+                let mut answer =
+                    Answer::problem(&Problem::new(ProblemKind::Unauthenticated, detail), profile);
                 if let Some(challenge) = challenge {
                     answer.headers_mut().insert(WWW_AUTHENTICATE, challenge);
                 }
                 answer
             }
             Denied::Forbidden => {
-                let problem = Problem::new(Kind::Forbidden, "This caller may not use this operation.");
+                let problem = Problem::new(ProblemKind::Forbidden, "This caller may not use this operation.");
                 Answer::problem(&problem, profile)
             }
             Denied::Unavailable => problems::authorization_unavailable(profile),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use semel_core::reconcile::{Bearing, CONTRADICTION, bearing_of_fenced};
 use semel_core::transition::{Proof, Verdict};
 use semel_core::{
-    Decision, Found, Note, Outcome, Record, Response, Settlement, Statement, StoreError, StoredResult,
+    Decision, LookUpAnswer, Note, Outcome, Record, Response, Settlement, Statement, StoreError, StoredResult,
 };
 use tokio::time::Instant;
 
@@ -82,10 +82,10 @@ async fn compare(
 ) -> Result<(), StoreError> {
     let (id, epoch) = (acquired.record.operation_id, acquired.record.head.epoch);
     let found = match settlement {
-        Settlement::Complete => Found::Executed(StoredResult::of(kept)),
-        Settlement::Fail(_) => Found::Failed(StoredResult::of(kept)),
+        Settlement::Complete => LookUpAnswer::Executed(StoredResult::of(kept)),
+        Settlement::Fail(_) => LookUpAnswer::Failed(StoredResult::of(kept)),
         // The executor's own proof: nothing of this attempt can follow.
-        Settlement::Release(_) => Found::NotExecuted(Proof::ProviderTombstone),
+        Settlement::Release(_) => LookUpAnswer::NotExecuted(Proof::ProviderTombstone),
         Settlement::Abandon(_) => return Ok(()),
     };
     let verdict = found.verdict().unwrap_or(Verdict::FailedFinal);

@@ -9,8 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use quick_cache::sync::Cache;
-use semel_core::problem::Kind;
-use semel_core::quota::{Account, Allowance, Exceeded, Limit, Limits, REPORT_EVERY, Report, Subject, Usage};
+use semel_core::problem::ProblemKind;
+use semel_core::quota::{
+    Account, Allowance, Exceeded, Limit, Limits, REPORT_EVERY, Subject, Usage, UsageReport,
+};
 use semel_core::{Principal, Problem, StoreError};
 use tokio::time::Instant;
 
@@ -85,11 +87,13 @@ impl UsedUp {
         let UsedUp { whose, exceeded: Exceeded { limit, retry_after } } = self;
         let (kind, what) = match limit {
             Limit::NewKeys => {
-                (Kind::QuotaExceeded, "has begun too many commands with new keys in a short time")
+                (ProblemKind::QuotaExceeded, "has begun too many commands with new keys in a short time")
             }
-            Limit::ActiveKeys => (Kind::QuotaExceeded, "has as many keys as it may have at a time"),
-            Limit::StoredBytes => (Kind::QuotaExceeded, "has as much stored as it may have at a time"),
-            Limit::Lookups => (Kind::LookupQuotaExceeded, "has sent too many requests in a short time"),
+            Limit::ActiveKeys => (ProblemKind::QuotaExceeded, "has as many keys as it may have at a time"),
+            Limit::StoredBytes => (ProblemKind::QuotaExceeded, "has as much stored as it may have at a time"),
+            Limit::Lookups => {
+                (ProblemKind::LookupQuotaExceeded, "has sent too many requests in a short time")
+            }
         };
         // Rounded up to whole seconds, so that it is never too early.
         let retry_after =
@@ -313,7 +317,7 @@ impl Quotas {
     }
 
     /// Makes a report again that was certainly not written. One that may have been written would count twice.
-    fn not_told(&self, entries: &[Arc<Entry>], reports: &[(Subject, Report)], error: &StoreError) {
+    fn not_told(&self, entries: &[Arc<Entry>], reports: &[(Subject, UsageReport)], error: &StoreError) {
         for (entry, (_, report)) in entries.iter().zip(reports) {
             match error {
                 StoreError::Ambiguous(_) => entry.account().report_in_doubt(),
@@ -390,7 +394,7 @@ fn millis(time: Duration) -> u64 {
 mod tests {
     use async_trait::async_trait;
     use semel_core::Timestamp;
-    use semel_core::quota::{Kept, Level, Rate, UsageEntry, UsageFilter, Used};
+    use semel_core::quota::{Level, Rate, StoredAmount, UsageEntry, UsageFilter, Used};
     use semel_stores::MemoryStore;
 
     use super::*;
@@ -404,7 +408,7 @@ mod tests {
             self.0.prepare().await
         }
 
-        async fn report(&self, reports: &[(Subject, Report)]) -> Result<Vec<Level>, StoreError> {
+        async fn report(&self, reports: &[(Subject, UsageReport)]) -> Result<Vec<Level>, StoreError> {
             for (index, (subject, _)) in reports.iter().enumerate() {
                 assert!(
                     reports[..index].iter().all(|(other, _)| other != subject),
@@ -425,7 +429,7 @@ mod tests {
             self.0.list_usage(filter).await
         }
 
-        async fn kept(&self, subject: &Subject) -> Result<Kept, StoreError> {
+        async fn kept(&self, subject: &Subject) -> Result<StoredAmount, StoreError> {
             self.0.kept(subject).await
         }
 

@@ -9,7 +9,7 @@ use http::request::Parts;
 use http::{HeaderMap, Request, StatusCode, Uri, Version};
 use semel_core::fields::{self, Section, Treatment};
 use semel_core::policy::{KeyRequirement, Policy, Profile};
-use semel_core::problem::Kind;
+use semel_core::problem::ProblemKind;
 use semel_core::{Command, IdempotencyKey, Principal, Problem, Scope, Timestamp};
 
 use crate::answer::{self, Answer};
@@ -106,7 +106,7 @@ fn is_anonymous(headers: &HeaderMap) -> bool {
 /// Puts the request's path into its one form, which everything behind this sees, and finds its rule and the profile of its
 /// answers.
 fn put_in_place(shared: &Shared, parts: &mut Parts) -> Result<(Option<Rule>, Profile), Problem> {
-    let malformed = |detail: String| Problem::new(Kind::MalformedRequest, detail);
+    let malformed = |detail: String| Problem::new(ProblemKind::MalformedRequest, detail);
     let sent = parts.uri.path();
     let InPlace { path, rule, matched, profile } =
         shared.operations.place(&parts.method, sent).map_err(|error| malformed(error.to_string()))?;
@@ -144,7 +144,7 @@ where
 
 /// Refuses a head with a forbidden field.
 fn check_fields(headers: &HeaderMap) -> Result<(), Problem> {
-    let fault = |fault: fields::FieldFault| Problem::new(Kind::MalformedRequest, fault.to_string());
+    let fault = |fault: fields::FieldFault| Problem::new(ProblemKind::MalformedRequest, fault.to_string());
     fields::check_request_head(headers).map_err(fault)
 }
 
@@ -198,14 +198,14 @@ async fn admit(
         Ok(None) if rule.policy.key == KeyRequirement::Optional => return Ok(None),
         Ok(None) => {
             let detail = "This operation needs an Idempotency-Key header field.";
-            return Err(Problem::new(Kind::MissingKey, detail).into());
+            return Err(Problem::new(ProblemKind::MissingKey, detail).into());
         }
-        Err(error) => return Err(Problem::new(Kind::InvalidKey, sentence(&error.to_string())).into()),
+        Err(error) => return Err(Problem::new(ProblemKind::InvalidKey, sentence(&error.to_string())).into()),
     };
     check_age(&rule.policy, &parts.headers, shared.clock.now())?;
     if switches_protocols(&parts.headers) {
         let detail = "A command with a key cannot switch protocols: there would be no response to keep.";
-        return Err(Problem::new(Kind::MalformedRequest, detail).into());
+        return Err(Problem::new(ProblemKind::MalformedRequest, detail).into());
     }
     Ok(Some(key))
 }
@@ -235,16 +235,16 @@ where
         Ok(reference) => reference.flatten(),
         Err(_) => {
             let detail = "This operation reads a reference from its body, which must be unambiguous JSON.";
-            return Err(Problem::new(Kind::MalformedRequest, detail).into());
+            return Err(Problem::new(ProblemKind::MalformedRequest, detail).into());
         }
     };
     if business_reference.as_ref().is_some_and(|reference| reference.len() > MAX_REFERENCE_BYTES) {
         let detail = format!("The business reference may have at most {MAX_REFERENCE_BYTES} bytes.");
-        return Err(Problem::new(Kind::RequestTooLarge, detail).into());
+        return Err(Problem::new(ProblemKind::RequestTooLarge, detail).into());
     }
     if business_reference.as_ref().is_some_and(|reference| reference.contains('\0')) {
         let detail = "A business reference cannot hold a NUL character.";
-        return Err(Problem::new(Kind::MalformedRequest, detail).into());
+        return Err(Problem::new(ProblemKind::MalformedRequest, detail).into());
     }
     let fingerprint = fingerprint(shared, &rule, (&parts.method, &parts.uri, &parts.headers), &body);
     let command = Command {
@@ -274,25 +274,27 @@ where
     match tokio::time::timeout(shared.body_timeout, collecting).await {
         Ok(Ok(Collected::Whole { bytes, trailers })) => match fields::check_request_trailers(&trailers) {
             Ok(()) => Ok((bytes, trailers)),
-            Err(fault) => Err(Problem::new(Kind::MalformedRequest, fault.to_string()).into()),
+            Err(fault) => Err(Problem::new(ProblemKind::MalformedRequest, fault.to_string()).into()),
         },
         Ok(Ok(Collected::TooLarge(rest))) => {
             body::drain(rest).await;
             let detail = format!("The body may have at most {} bytes.", policy.max_request);
-            Err(Refusal::LastOnConnection(Problem::new(Kind::RequestTooLarge, detail), version))
+            Err(Refusal::LastOnConnection(Problem::new(ProblemKind::RequestTooLarge, detail), version))
         }
         Ok(Ok(Collected::NoRoom(rest))) => {
             // Other requests may have the memory while the rest is thrown away.
             room.release();
             body::drain(rest.rest()).await;
             let detail = "Too many commands are being carried out at this moment.";
-            let problem = Problem::new(Kind::Overloaded, detail).retry_after(Duration::from_secs(1));
+            let problem = Problem::new(ProblemKind::Overloaded, detail).retry_after(Duration::from_secs(1));
             Err(Refusal::LastOnConnection(problem, version))
         }
-        Ok(Err(_)) => Err(Problem::new(Kind::RequestIncomplete, "The body broke off before its end.").into()),
+        Ok(Err(_)) => {
+            Err(Problem::new(ProblemKind::RequestIncomplete, "The body broke off before its end.").into())
+        }
         Err(_) => {
             let detail = format!("The body did not arrive within {} s.", shared.body_timeout.as_secs());
-            let problem = Problem::new(Kind::RequestIncomplete, detail);
+            let problem = Problem::new(ProblemKind::RequestIncomplete, detail);
             Err(Refusal::LastOnConnection(problem.with_status(StatusCode::REQUEST_TIMEOUT), version))
         }
     }
@@ -318,7 +320,7 @@ where
 fn check_age(policy: &Policy, headers: &HeaderMap, now: Timestamp) -> Result<(), Problem> {
     let Some(max_age) = policy.max_request_age else { return Ok(()) };
     let header = &policy.timestamp_header;
-    let too_old = |detail: String| Err(Problem::new(Kind::RequestTooOld, detail));
+    let too_old = |detail: String| Err(Problem::new(ProblemKind::RequestTooOld, detail));
     let mut lines = headers.get_all(header).iter();
     let made = match (lines.next(), lines.next()) {
         (Some(only), None) => only.to_str().ok().and_then(read_time),

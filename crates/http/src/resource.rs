@@ -6,7 +6,7 @@ use http::header::{
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode};
 use semel_core::path::RESERVED_PATH;
-use semel_core::problem::{Kind, OPERATIONS_PATH, PROBLEMS_PATH};
+use semel_core::problem::{OPERATIONS_PATH, PROBLEMS_PATH, ProblemKind};
 use semel_core::transition::age;
 use semel_core::{Decision, Event, OperationId, Policy, Principal, Problem, Record};
 use tokio::time::Instant;
@@ -32,7 +32,7 @@ pub(crate) async fn answer(shared: &Shared, parts: &Parts) -> Option<Answer> {
         return Some(problem_page(slug, policy));
     }
     let Some(wanted) = path.strip_prefix(OPERATIONS_PATH) else {
-        let nothing = Problem::new(Kind::OperationNotFound, "There is nothing at this path.");
+        let nothing = Problem::new(ProblemKind::OperationNotFound, "There is nothing at this path.");
         return Some(Answer::problem(&nothing, policy.profile));
     };
     Some(match (shared.identify)(parts).principal().await {
@@ -102,8 +102,8 @@ fn shield(headers: &mut HeaderMap) {
 }
 
 fn problem_page(slug: &str, policy: &Policy) -> Answer {
-    let Some(kind) = Kind::from_slug(slug) else {
-        let unknown = Problem::new(Kind::OperationNotFound, "There is no problem of this name.");
+    let Some(kind) = ProblemKind::from_slug(slug) else {
+        let unknown = Problem::new(ProblemKind::OperationNotFound, "There is no problem of this name.");
         return Answer::problem(&unknown, policy.profile);
     };
     let page = format!("{}\n\n{}\n\n{}\n", kind.code(), kind.title(), kind.advice());
@@ -115,11 +115,11 @@ fn problem_page(slug: &str, policy: &Policy) -> Answer {
 
 fn not_found(policy: &Policy) -> Answer {
     let detail = "No operation of this caller has this id, or it has been forgotten.";
-    Answer::problem(&Problem::new(Kind::OperationNotFound, detail), policy.profile)
+    Answer::problem(&Problem::new(ProblemKind::OperationNotFound, detail), policy.profile)
 }
 
 fn method_not_allowed(policy: &Policy) -> Answer {
-    let problem = Problem::new(Kind::OperationNotFound, "Only GET is answered here.");
+    let problem = Problem::new(ProblemKind::OperationNotFound, "Only GET is answered here.");
     let mut answer = Answer::problem(&problem.with_status(StatusCode::METHOD_NOT_ALLOWED), policy.profile);
     answer.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
     answer

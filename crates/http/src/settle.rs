@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use http::header::CONTENT_LENGTH;
-use semel_core::problem::Kind;
+use semel_core::problem::ProblemKind;
 use semel_core::{Decision, Event, Policy, Problem, Reason, Record, Settlement, StoreAnswer, transition};
 use semel_faults::{Point, reached};
 use tokio::time::Instant;
@@ -92,7 +92,7 @@ fn own_answer(record: &Record, ran: Ran, settlement: Settlement, policy: &Policy
         }
         Ran::NotExecuted => {
             let detail = "The service that carries out the command could not be reached. Nothing ran.";
-            let problem = Problem::new(Kind::UpstreamUnreachable, detail).about(record.operation_id);
+            let problem = Problem::new(ProblemKind::UpstreamUnreachable, detail).about(record.operation_id);
             Answer::problem(&problem, policy.profile)
         }
         Ran::Failed(reason, _) => {

@@ -32,7 +32,7 @@ use http::{Method, StatusCode};
 use http_body_util::BodyExt;
 use metrics_exporter_prometheus::PrometheusHandle;
 use semel_core::policy::Profile;
-use semel_core::problem::Kind;
+use semel_core::problem::ProblemKind;
 use semel_core::{AuditLog, OperationId, Outbox, Problem, StoreError};
 use semel_flow::reconcile::Reconciler;
 use semel_gateway::entry::head;
@@ -126,11 +126,11 @@ async fn bounded(State(admin): State<Arc<Admin>>, request: Request) -> Response 
     let mut answer = match tokio::time::timeout(ANSWER_TIME, answering).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(_)) => problem(
-            &Problem::new(Kind::StoreUnavailable, "There is no answer; the log says why.")
+            &Problem::new(ProblemKind::StoreUnavailable, "There is no answer; the log says why.")
                 .with_status(StatusCode::INTERNAL_SERVER_ERROR),
         ),
         Err(_) => problem(&Problem::new(
-            Kind::StoreUnavailable,
+            ProblemKind::StoreUnavailable,
             "There is no answer yet. An action goes on by itself: look at what it is about before you try again.",
         )),
     };
@@ -180,7 +180,7 @@ async fn answer(admin: Arc<Admin>, request: Request) -> Response {
         }
         Found::Nothing => {
             let detail = "There is nothing at this path; GET /admin/v1/openapi.json says what there is.";
-            return problem(&Problem::new(Kind::NotFound, detail));
+            return problem(&Problem::new(ProblemKind::NotFound, detail));
         }
     };
     let query = Query::read(&head.uri, endpoint.query);
@@ -207,7 +207,7 @@ impl Denied {
             Denied::Host(refused) => problem(&refused),
             Denied::Token(_) => {
                 let detail = "The admin listener wants `Authorization: Bearer` and a token that it knows.";
-                let mut answer = problem(&Problem::new(Kind::Unauthenticated, detail));
+                let mut answer = problem(&Problem::new(ProblemKind::Unauthenticated, detail));
                 answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
                 answer
             }
@@ -244,7 +244,7 @@ async fn carry_out(
     let _place = match endpoint.access {
         Access::Open => None,
         Access::Needs(_) => Some(admin.gate.places.try_acquire().map_err(|_| {
-            Problem::new(Kind::Overloaded, "Too much is asked at the same time.").retry_after(LATER)
+            Problem::new(ProblemKind::Overloaded, "Too much is asked at the same time.").retry_after(LATER)
         })?),
     };
     let members = match changes {
@@ -255,7 +255,7 @@ async fn carry_out(
 }
 
 async fn read(body: Body, max: usize) -> Result<Bytes, Problem> {
-    let late = |_| Problem::new(Kind::RequestIncomplete, "The body did not come to an end in time.");
+    let late = |_| Problem::new(ProblemKind::RequestIncomplete, "The body did not come to an end in time.");
     tokio::time::timeout(BODY_TIME, read_all(body, max)).await.map_err(late)?
 }
 
@@ -264,7 +264,7 @@ async fn read(body: Body, max: usize) -> Result<Bytes, Problem> {
 async fn read_all(mut body: Body, max: usize) -> Result<Bytes, Problem> {
     let (mut bytes, mut length) = (BytesMut::new(), 0_usize);
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| Problem::new(Kind::RequestIncomplete, "The body broke off."))?;
+        let frame = frame.map_err(|_| Problem::new(ProblemKind::RequestIncomplete, "The body broke off."))?;
         let data = frame.into_data().unwrap_or_default();
         length = length.saturating_add(data.len());
         if length <= max {
@@ -274,7 +274,10 @@ async fn read_all(mut body: Body, max: usize) -> Result<Bytes, Problem> {
         }
     }
     if length > max {
-        return Err(Problem::new(Kind::RequestTooLarge, format!("The body has more than {max} bytes.")));
+        return Err(Problem::new(
+            ProblemKind::RequestTooLarge,
+            format!("The body has more than {max} bytes."),
+        ));
     }
     Ok(bytes.freeze())
 }
@@ -317,7 +320,7 @@ fn log_denied(gate: &Gate, found: &Found, denied: &Denied, peer: Option<&str>) {
         Found::OtherMethods(_) | Found::Nothing => "something that there is not".to_owned(),
     };
     let (result, why) = match denied {
-        Denied::Token(denied) => (Kind::Unauthenticated.code(), denied.as_str()),
+        Denied::Token(denied) => (ProblemKind::Unauthenticated.code(), denied.as_str()),
         Denied::Host(refused) => (refused.kind.code(), "host"),
     };
     tracing::warn!(event = "admin_denied", what, result, why, peer, unlogged);
@@ -328,27 +331,31 @@ fn unavailable(error: StoreError) -> Problem {
     tracing::warn!(%error, "the admin listener cannot use the store");
     match error {
         StoreError::Unavailable(_) | StoreError::Busy(_) => {
-            Problem::new(Kind::StoreUnavailable, "Nothing was changed.").retry_after(LATER)
+            Problem::new(ProblemKind::StoreUnavailable, "Nothing was changed.").retry_after(LATER)
         }
         StoreError::Ambiguous(_) => Problem::new(
-            Kind::StoreUnavailable,
+            ProblemKind::StoreUnavailable,
             "It may or may not have been done: look at what it is about before you try again.",
         ),
         StoreError::Rejected(why) => refused(&why),
         StoreError::Corrupt(_) | StoreError::Damaged(_) => {
             let detail = "What is stored cannot be read; the log says why.";
-            Problem::new(Kind::StoreUnavailable, detail).with_status(StatusCode::INTERNAL_SERVER_ERROR)
+            Problem::new(ProblemKind::StoreUnavailable, detail).with_status(StatusCode::INTERNAL_SERVER_ERROR)
         }
     }
 }
 
 /// Returns the problem for an action that does not apply.
 fn refused(why: &str) -> Problem {
-    Problem::new(Kind::ActionRefused, why)
+    Problem::new(ProblemKind::ActionRefused, why)
 }
 
 /// Returns the answer for the result of an action.
-fn told<S>(acted: Acted<S>, absent: Kind, done: impl FnOnce(Option<S>) -> Value) -> Result<Answer, Problem> {
+fn told<S>(
+    acted: Acted<S>,
+    absent: ProblemKind,
+    done: impl FnOnce(Option<S>) -> Value,
+) -> Result<Answer, Problem> {
     match acted {
         Acted::Done(state) => Ok(Answer::json(&done(state))),
         Acted::Refused(why) => Err(refused(&why)),

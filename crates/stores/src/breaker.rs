@@ -16,8 +16,8 @@ use async_trait::async_trait;
 use semel_core::store::CALL_DEADLINE;
 use semel_core::{
     Census, Change, Claim, Decision, Filter, Item, Note, NoteTaken, OperationId, Principal, Progress, Record,
-    RecordId, Records, Snapshot, Store, StoreAnswer, StoreError, StoredRequest, Tier, Timestamp, Unreadable,
-    Upkeep, WaitingFilter, WaitingPage,
+    RecordId, Records, Snapshot, Store, StoreAnswer, StoreError, StoredRequest, Tier, Timestamp,
+    UnreadableRecord, Upkeep, WaitingFilter, WaitingPage,
 };
 use tokio::time::Instant;
 
@@ -267,7 +267,7 @@ impl Records for Breaker {
         self.read(self.inner.list(filter)).await
     }
 
-    async fn unreadable(&self, filter: &Filter) -> Result<Vec<Unreadable>, StoreError> {
+    async fn unreadable(&self, filter: &Filter) -> Result<Vec<UnreadableRecord>, StoreError> {
         self.read(self.inner.unreadable(filter)).await
     }
 }

@@ -10,8 +10,8 @@ use semel_core::reconcile::LastHeard;
 use semel_core::state::SettledBy;
 use semel_core::transition::Proof;
 use semel_core::{
-    AttemptToken, Fingerprint, Found, Head, History, OperationId, OperationName, Principal, Reason, Record,
-    RecordId, State, StateName, Statement, StepKind, StoredResponse, StoredResult, Terms, Timestamp,
+    AttemptToken, Fingerprint, Head, History, LookUpAnswer, OperationId, OperationName, Principal, Reason,
+    Record, RecordId, State, StateName, Statement, StepKind, StoredResponse, StoredResult, Terms, Timestamp,
 };
 
 /// Every column of a record.
@@ -296,14 +296,14 @@ pub(crate) fn of_statement(
     statement: &Statement,
 ) -> (&'static str, Option<&'static str>, Option<ResultColumns<'_>>) {
     match statement.found() {
-        Found::Executed(result) => ("succeeded", None, Some(ResultColumns::of(result))),
-        Found::Failed(result) => ("failed_final", None, Some(ResultColumns::of(result))),
-        Found::NotExecuted(proof) => {
+        LookUpAnswer::Executed(result) => ("succeeded", None, Some(ResultColumns::of(result))),
+        LookUpAnswer::Failed(result) => ("failed_final", None, Some(ResultColumns::of(result))),
+        LookUpAnswer::NotExecuted(proof) => {
             let name = PROOFS.iter().find(|(known, _)| known == proof).map(|(_, name)| *name);
             ("not_executed", name, None)
         }
         // No statement says so.
-        Found::Pending | Found::NoAnswer { .. } => ("", None, None),
+        LookUpAnswer::Pending | LookUpAnswer::NoAnswer { .. } => ("", None, None),
     }
 }
 
@@ -313,9 +313,9 @@ impl StatementColumns<'_> {
         let result = self.result.map(ResultColumns::result);
         let proof = PROOFS.iter().find(|(_, name)| Some(*name) == self.proof.as_deref());
         let found = match (&*self.verdict, result, proof) {
-            ("succeeded", Some(result), _) => Found::Executed(result),
-            ("failed_final", Some(result), _) => Found::Failed(result),
-            ("not_executed", _, Some((proof, _))) => Found::NotExecuted(*proof),
+            ("succeeded", Some(result), _) => LookUpAnswer::Executed(result),
+            ("failed_final", Some(result), _) => LookUpAnswer::Failed(result),
+            ("not_executed", _, Some((proof, _))) => LookUpAnswer::NotExecuted(*proof),
             (other, _, _) => return Err(damage("verdict", format!("{other:?} is not a verdict"))),
         };
         let operation_id = OperationId::from_bytes(self.operation_id);

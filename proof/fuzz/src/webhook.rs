@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use semel_core::transition::Proof;
-use semel_core::{Clock, Evidence, Found, JsonPointer, OperationName, Statement, Timestamp};
+use semel_core::{Clock, Evidence, JsonPointer, LookUpAnswer, OperationName, Statement, Timestamp};
 use semel_flow::reconcile::webhook::{EventReading, Scheme};
 use semel_flow::reconcile::{
     NoLookUp, Received, Reconciler, ReconcilerOptions, Refused, WebhookSource, Webhooks,
@@ -137,9 +137,9 @@ fn check_reading(
             let document = document.expect("what is believed can be read");
             let [statement] = statements else { panic!("{statements:?}") };
             let said = match statement.found() {
-                Found::Executed(result) if result.status == 201 => "captured",
-                Found::Failed(result) if result.status == 402 => "declined",
-                Found::NotExecuted(Proof::ProviderTombstone) => "cancelled",
+                LookUpAnswer::Executed(result) if result.status == 201 => "captured",
+                LookUpAnswer::Failed(result) if result.status == 402 => "declined",
+                LookUpAnswer::NotExecuted(Proof::ProviderTombstone) => "cancelled",
                 other => panic!("{other:?}"),
             };
             assert_eq!(kind.as_deref(), Some(said));

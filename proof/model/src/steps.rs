@@ -1,6 +1,6 @@
 //! Effects of the steps of the model on a world.
 
-use semel_core::reconcile::{Found, LookedNext, after_look};
+use semel_core::reconcile::{LookUpAnswer, LookedNext, after_look};
 use semel_core::record::StoredResult;
 use semel_core::response::{RESPONSE_FORMAT, StoredResponse};
 use semel_core::state::SettledBy;
@@ -571,7 +571,7 @@ fn answer_call(world: &mut World, by: Token, says: Says) {
 }
 
 /// Converts a finding to the protocol's lookup result.
-fn found(finding: Finding, proof: Proof) -> Found {
+fn found(finding: Finding, proof: Proof) -> LookUpAnswer {
     let result = |status| StoredResult {
         response: StoredResponse {
             format: RESPONSE_FORMAT,
@@ -582,9 +582,9 @@ fn found(finding: Finding, proof: Proof) -> Found {
         resource: None,
     };
     match finding {
-        Finding::Charged(_) => Found::Executed(result(201)),
-        Finding::Declined => Found::Failed(result(402)),
-        Finding::NoRecord => Found::NotExecuted(proof),
-        Finding::Silence => Found::no_answer(""),
+        Finding::Charged(_) => LookUpAnswer::Executed(result(201)),
+        Finding::Declined => LookUpAnswer::Failed(result(402)),
+        Finding::NoRecord => LookUpAnswer::NotExecuted(proof),
+        Finding::Silence => LookUpAnswer::no_answer(""),
     }
 }

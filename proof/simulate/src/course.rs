@@ -4,7 +4,7 @@
 
 use semel_checker::Event;
 use semel_checker::event::{Called, Effect, Evidence, Quiet, Ruled, Run, Verdict};
-use semel_core::{Found, Record, State, StateName, Statement as Said};
+use semel_core::{LookUpAnswer, Record, State, StateName, Statement as Said};
 
 use crate::happening::{Happening, Origin, Trouble};
 use crate::link::Peer;
@@ -242,16 +242,16 @@ impl World {
         let Plan { lag, tells_pending, moods, .. } = self.plan;
         let (found, effect) = self.provider.look_up(self.now, record, lag, tells_pending, moods);
         self.coverage.met(match &found {
-            Found::Executed(_) => "a lookup found an effect",
-            Found::Failed(_) => "a lookup found a refusal",
-            Found::NotExecuted(_) => "a lookup found nothing",
-            Found::Pending => "a lookup found something pending",
-            Found::NoAnswer { .. } => "a lookup got no answer",
+            LookUpAnswer::Executed(_) => "a lookup found an effect",
+            LookUpAnswer::Failed(_) => "a lookup found a refusal",
+            LookUpAnswer::NotExecuted(_) => "a lookup found nothing",
+            LookUpAnswer::Pending => "a lookup found something pending",
+            LookUpAnswer::NoAnswer { .. } => "a lookup got no answer",
         });
         let verdict = match &found {
-            Found::Executed(_) | Found::Failed(_) => Some(Verdict::Executed),
-            Found::NotExecuted(_) => Some(Verdict::NotExecuted),
-            Found::Pending | Found::NoAnswer { .. } => None,
+            LookUpAnswer::Executed(_) | LookUpAnswer::Failed(_) => Some(Verdict::Executed),
+            LookUpAnswer::NotExecuted(_) => Some(Verdict::NotExecuted),
+            LookUpAnswer::Pending | LookUpAnswer::NoAnswer { .. } => None,
         };
         let (at, operation_id) = (self.wall(), record.operation_id.to_string());
         match verdict {

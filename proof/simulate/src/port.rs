@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use http::{HeaderMap, Request, StatusCode};
 use semel_checker::event::Command;
-use semel_core::{Change, Claim, Found, Record, RecordId, Statement as Said};
+use semel_core::{Change, Claim, LookUpAnswer, Record, RecordId, Statement as Said};
 use semel_stores::MemoryStore;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -71,7 +71,7 @@ pub(crate) enum Answer {
     /// Answer of the provider to a call.
     Provider(Reply),
     /// Answer of the provider to a lookup.
-    Found(Found),
+    Found(LookUpAnswer),
     /// No answer: the connection was refused, and nothing was sent.
     Refused,
     /// No answer: the connection broke, and the effect is unknown.

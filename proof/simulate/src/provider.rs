@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use semel_core::transition::Proof;
-use semel_core::{Found, OperationId, Record, Response, Statement, StoredResult};
+use semel_core::{LookUpAnswer, OperationId, Record, Response, Statement, StoredResult};
 use serde_json::json;
 
 use crate::broken::Broken;
@@ -32,7 +32,7 @@ pub(crate) struct Entry {
 impl Entry {
     /// Returns the provider's event about this entry.
     pub(crate) fn event(&self, operation_id: OperationId) -> Option<Statement> {
-        let (found, seen) = (Found::Executed(stored(&self.reply)), EVENT.to_owned());
+        let (found, seen) = (LookUpAnswer::Executed(stored(&self.reply)), EVENT.to_owned());
         Statement::new("provider".to_owned(), self.effect.clone(), operation_id, found, seen)
     }
 }
@@ -168,24 +168,24 @@ impl Provider {
         lag: u64,
         tells_pending: bool,
         moods: u64,
-    ) -> (Found, Option<String>) {
+    ) -> (LookUpAnswer, Option<String>) {
         let id = record.operation_id.to_string();
         let deduplicates = Kind::named(record.operation.as_str()).is_some_and(|kind| kind.deduplicates);
         if self.chance.percent(moods / 4) {
-            return (Found::no_answer("it has other things to do"), None);
+            return (LookUpAnswer::no_answer("it has other things to do"), None);
         }
         if let Some(entry) = self.effects.get(&id).filter(|entry| entry.at + lag <= now) {
-            return (Found::Executed(stored(&entry.reply)), Some(entry.effect.clone()));
+            return (LookUpAnswer::Executed(stored(&entry.reply)), Some(entry.effect.clone()));
         }
         if let Some((_, reply)) = self.refusals.get(&id).filter(|(at, _)| at + lag <= now) {
-            return (Found::Failed(stored(reply)), None);
+            return (LookUpAnswer::Failed(stored(reply)), None);
         }
         if tells_pending && self.pending.contains_key(&id) && self.broken != Some(Broken::HastyVerdict) {
-            return (Found::Pending, None);
+            return (LookUpAnswer::Pending, None);
         }
         let known = deduplicates || self.broken == Some(Broken::HastyVerdict);
         let proof = if known { Proof::ProviderDeduplicates } else { Proof::Quarantine };
-        (Found::NotExecuted(proof), None)
+        (LookUpAnswer::NotExecuted(proof), None)
     }
 }
 

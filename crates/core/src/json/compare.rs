@@ -2,21 +2,21 @@
 
 use std::cmp::Ordering;
 
-use super::{Member, NotCanonical, Numbers, Value, number, parse, utf16_order};
+use super::{JsonValue, Member, NotCanonical, Numbers, number, parse, utf16_order};
 use crate::pointer;
 
 /// Where two documents differ.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Differences {
     /// The first of them, in the order of the canonical form.
-    pub first: Vec<Difference>,
+    pub first: Vec<JsonDifference>,
     /// How many there are in all.
     pub total: usize,
 }
 
 /// One place where two documents differ, with what each has there in canonical form. At least one has something.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Difference {
+pub struct JsonDifference {
     /// The JSON Pointer (RFC 6901) of that place; empty for the whole document.
     pub pointer: String,
     /// What the old document has there; `None` if it was added.
@@ -33,34 +33,34 @@ pub struct Difference {
 /// [`NotCanonical`] says why one of them has no canonical form.
 pub fn differences(old: &[u8], new: &[u8], limit: usize) -> Result<Differences, NotCanonical> {
     let (old, new) = (parse::document(old)?, parse::document(new)?);
-    let mut comparison = Comparison { pointer: String::new(), limit, found: Differences::default() };
+    let mut comparison = JsonComparison { pointer: String::new(), limit, found: Differences::default() };
     comparison.values(&old, &new)?;
     Ok(comparison.found)
 }
 
-struct Comparison {
+struct JsonComparison {
     /// Where it is.
     pointer: String,
     limit: usize,
     found: Differences,
 }
 
-impl Comparison {
-    fn values(&mut self, old: &Value<'_>, new: &Value<'_>) -> Result<(), NotCanonical> {
+impl JsonComparison {
+    fn values(&mut self, old: &JsonValue<'_>, new: &JsonValue<'_>) -> Result<(), NotCanonical> {
         let same = match (old, new) {
-            (Value::Object(old), Value::Object(new)) => return self.objects(old, new),
-            (Value::Array(old), Value::Array(new)) => return self.arrays(old, new),
-            (Value::Null, Value::Null) => true,
-            (Value::Bool(old), Value::Bool(new)) => old == new,
-            (Value::String(old), Value::String(new)) => old == new,
-            (Value::Number(old), Value::Number(new)) => spelled(old)? == spelled(new)?,
+            (JsonValue::Object(old), JsonValue::Object(new)) => return self.objects(old, new),
+            (JsonValue::Array(old), JsonValue::Array(new)) => return self.arrays(old, new),
+            (JsonValue::Null, JsonValue::Null) => true,
+            (JsonValue::Bool(old), JsonValue::Bool(new)) => old == new,
+            (JsonValue::String(old), JsonValue::String(new)) => old == new,
+            (JsonValue::Number(old), JsonValue::Number(new)) => spelled(old)? == spelled(new)?,
             (
-                Value::Null
-                | Value::Bool(_)
-                | Value::Number(_)
-                | Value::String(_)
-                | Value::Array(_)
-                | Value::Object(_),
+                JsonValue::Null
+                | JsonValue::Bool(_)
+                | JsonValue::Number(_)
+                | JsonValue::String(_)
+                | JsonValue::Array(_)
+                | JsonValue::Object(_),
                 _,
             ) => false,
         };
@@ -84,7 +84,7 @@ impl Comparison {
         }
     }
 
-    fn arrays(&mut self, old: &[Value<'_>], new: &[Value<'_>]) -> Result<(), NotCanonical> {
+    fn arrays(&mut self, old: &[JsonValue<'_>], new: &[JsonValue<'_>]) -> Result<(), NotCanonical> {
         for index in 0..old.len().max(new.len()) {
             self.place(&index.to_string(), old.get(index), new.get(index))?;
         }
@@ -95,8 +95,8 @@ impl Comparison {
     fn place(
         &mut self,
         token: &str,
-        old: Option<&Value<'_>>,
-        new: Option<&Value<'_>>,
+        old: Option<&JsonValue<'_>>,
+        new: Option<&JsonValue<'_>>,
     ) -> Result<(), NotCanonical> {
         let length = self.pointer.len();
         pointer::push_token(&mut self.pointer, token);
@@ -108,17 +108,17 @@ impl Comparison {
         compared
     }
 
-    fn note(&mut self, old: Option<&Value<'_>>, new: Option<&Value<'_>>) -> Result<(), NotCanonical> {
+    fn note(&mut self, old: Option<&JsonValue<'_>>, new: Option<&JsonValue<'_>>) -> Result<(), NotCanonical> {
         self.found.total += 1;
         if self.found.first.len() < self.limit {
             let (old, new) = (old.map(text).transpose()?, new.map(text).transpose()?);
-            self.found.first.push(Difference { pointer: self.pointer.clone(), old, new });
+            self.found.first.push(JsonDifference { pointer: self.pointer.clone(), old, new });
         }
         Ok(())
     }
 }
 
-fn text(value: &Value<'_>) -> Result<String, NotCanonical> {
+fn text(value: &JsonValue<'_>) -> Result<String, NotCanonical> {
     let mut out = String::new();
     value.write(Numbers::Exact, &mut out)?;
     Ok(out)
@@ -134,15 +134,15 @@ fn spelled(number: &str) -> Result<String, NotCanonical> {
 mod tests {
     use super::*;
 
-    fn found(old: &str, new: &str) -> Vec<Difference> {
+    fn found(old: &str, new: &str) -> Vec<JsonDifference> {
         let differences = differences(old.as_bytes(), new.as_bytes(), 100).expect("both are JSON");
         assert_eq!(differences.first.len(), differences.total);
         differences.first
     }
 
-    fn difference(pointer: &str, old: Option<&str>, new: Option<&str>) -> Difference {
+    fn difference(pointer: &str, old: Option<&str>, new: Option<&str>) -> JsonDifference {
         let owned = |text: Option<&str>| text.map(str::to_owned);
-        Difference { pointer: pointer.to_owned(), old: owned(old), new: owned(new) }
+        JsonDifference { pointer: pointer.to_owned(), old: owned(old), new: owned(new) }
     }
 
     #[test]

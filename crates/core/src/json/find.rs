@@ -1,6 +1,6 @@
 //! Looks up JSON Pointers in a document. Each call reads the document once.
 
-use super::{NotCanonical, Numbers, Value, number, parse};
+use super::{JsonValue, NotCanonical, Numbers, number, parse};
 use crate::pointer::{JsonPointer, array_index};
 
 /// The value that [`find`] finds at a pointer, as it was written.
@@ -35,11 +35,11 @@ pub fn find(text: &[u8], pointers: &[JsonPointer]) -> Result<Vec<FoundValue>, No
     let mut document = parse::document(text)?;
     let found = pointers.iter().map(|pointer| match document.descend(pointer.tokens()) {
         None => FoundValue::Nothing,
-        Some(Value::Null) => FoundValue::Null,
-        Some(Value::Bool(value)) => FoundValue::Text(value.to_string()),
-        Some(Value::Number(number)) => FoundValue::Text((*number).to_owned()),
-        Some(Value::String(string)) => FoundValue::Text(string.to_string()),
-        Some(Value::Array(_) | Value::Object(_)) => FoundValue::Nested,
+        Some(JsonValue::Null) => FoundValue::Null,
+        Some(JsonValue::Bool(value)) => FoundValue::Text(value.to_string()),
+        Some(JsonValue::Number(number)) => FoundValue::Text((*number).to_owned()),
+        Some(JsonValue::String(string)) => FoundValue::Text(string.to_string()),
+        Some(JsonValue::Array(_) | JsonValue::Object(_)) => FoundValue::Nested,
     });
     Ok(found.collect())
 }
@@ -53,13 +53,14 @@ impl JsonPointer {
     pub fn scalar(&self, body: &[u8]) -> Result<Option<String>, NotCanonical> {
         let mut document = parse::document(body)?;
         match document.descend(self.tokens()) {
-            Some(Value::String(string)) => Ok(Some(string.to_string())),
-            Some(Value::Number(number)) => {
+            Some(JsonValue::String(string)) => Ok(Some(string.to_string())),
+            Some(JsonValue::Number(number)) => {
                 let mut out = String::new();
                 number::write(number, Numbers::Exact, &mut out)?;
                 Ok(Some(out))
             }
-            Some(Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_)) | None => Ok(None),
+            Some(JsonValue::Null | JsonValue::Bool(_) | JsonValue::Array(_) | JsonValue::Object(_))
+            | None => Ok(None),
         }
     }
 
@@ -77,8 +78,8 @@ impl JsonPointer {
         let place = self.tokens().split_last().and_then(|(last, path)| Some((last, document.descend(path)?)));
         Ok(match place {
             // An object where an array was expected is another shape, although it could have a member of that name.
-            Some((last, Value::Object(_))) if array_index(last).is_none() => Pointed::Missing,
-            Some((last, Value::Array(_))) if array_index(last).is_some() => Pointed::Missing,
+            Some((last, JsonValue::Object(_))) if array_index(last).is_none() => Pointed::Missing,
+            Some((last, JsonValue::Array(_))) if array_index(last).is_some() => Pointed::Missing,
             Some(_) | None => Pointed::NoPlace,
         })
     }

@@ -3,10 +3,10 @@
 
 use std::borrow::Cow;
 
-use super::{MAX_DEPTH, Member, NotCanonical, Value, plain_length, utf16_order};
+use super::{JsonValue, MAX_DEPTH, Member, NotCanonical, plain_length, utf16_order};
 
 /// Reads a whole text as one value.
-pub(super) fn document(text: &[u8]) -> Result<Value<'_>, NotCanonical> {
+pub(super) fn document(text: &[u8]) -> Result<JsonValue<'_>, NotCanonical> {
     let text = str::from_utf8(text).map_err(|_| NotCanonical::InvalidUtf8)?;
     let mut parser = Parser { length: text.len(), rest: text, depth: 0 };
     parser.skip_whitespace();
@@ -22,20 +22,20 @@ struct Parser<'a> {
 }
 
 impl<'a> Parser<'a> {
-    fn value(&mut self) -> Result<Value<'a>, NotCanonical> {
+    fn value(&mut self) -> Result<JsonValue<'a>, NotCanonical> {
         match self.rest.bytes().next() {
             Some(b'{') => self.object(),
             Some(b'[') => self.array(),
-            Some(b'"') => self.string().map(Value::String),
+            Some(b'"') => self.string().map(JsonValue::String),
             Some(b'-' | b'0'..=b'9') => self.number(),
-            Some(b't') => self.expect("true").map(|()| Value::Bool(true)),
-            Some(b'f') => self.expect("false").map(|()| Value::Bool(false)),
-            Some(b'n') => self.expect("null").map(|()| Value::Null),
+            Some(b't') => self.expect("true").map(|()| JsonValue::Bool(true)),
+            Some(b'f') => self.expect("false").map(|()| JsonValue::Bool(false)),
+            Some(b'n') => self.expect("null").map(|()| JsonValue::Null),
             Some(_) | None => Err(self.unexpected()),
         }
     }
 
-    fn object(&mut self) -> Result<Value<'a>, NotCanonical> {
+    fn object(&mut self) -> Result<JsonValue<'a>, NotCanonical> {
         let mut members = Vec::new();
         self.sequence("{", "}", |parser| {
             let name = parser.string()?;
@@ -51,16 +51,16 @@ impl<'a> Parser<'a> {
         if members.windows(2).any(|pair| pair[0].name == pair[1].name) {
             return Err(NotCanonical::DuplicateMember);
         }
-        Ok(Value::Object(members))
+        Ok(JsonValue::Object(members))
     }
 
-    fn array(&mut self) -> Result<Value<'a>, NotCanonical> {
+    fn array(&mut self) -> Result<JsonValue<'a>, NotCanonical> {
         let mut elements = Vec::new();
         self.sequence("[", "]", |parser| {
             elements.push(parser.value()?);
             Ok(())
         })?;
-        Ok(Value::Array(elements))
+        Ok(JsonValue::Array(elements))
     }
 
     /// Reads what stands between two brackets, one comma-separated item after the other.
@@ -90,7 +90,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    fn number(&mut self) -> Result<Value<'a>, NotCanonical> {
+    fn number(&mut self) -> Result<JsonValue<'a>, NotCanonical> {
         let text = self.rest;
         self.take("-");
         if !self.take("0") {
@@ -103,7 +103,7 @@ impl<'a> Parser<'a> {
             let _sign = self.take("+") || self.take("-");
             self.digits()?;
         }
-        Ok(Value::Number(&text[..text.len() - self.rest.len()]))
+        Ok(JsonValue::Number(&text[..text.len() - self.rest.len()]))
     }
 
     fn digits(&mut self) -> Result<(), NotCanonical> {

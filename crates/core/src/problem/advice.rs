@@ -1,45 +1,45 @@
 //! The advice about a retry that goes with each kind of problem.
 
-use super::Kind;
+use super::ProblemKind;
 use crate::retry::RetryAdvice;
 
-impl Kind {
+impl ProblemKind {
     /// Returns the advice for a problem of this kind.
     pub fn retry_advice(self) -> RetryAdvice {
         match self {
-            Kind::OutcomeUnknown => RetryAdvice::Poll,
-            Kind::InProgress
-            | Kind::ResultUnavailable
-            | Kind::QuotaExceeded
-            | Kind::LookupQuotaExceeded
-            | Kind::RequestIncomplete
-            | Kind::AuthorizationUnavailable
-            | Kind::StoreUnavailable
-            | Kind::ShuttingDown
-            | Kind::Overloaded
-            | Kind::UpstreamUnreachable
-            | Kind::RolledBack
-            | Kind::RequestHeadTimeout => RetryAdvice::SameKey,
+            ProblemKind::OutcomeUnknown => RetryAdvice::Poll,
+            ProblemKind::InProgress
+            | ProblemKind::ResultUnavailable
+            | ProblemKind::QuotaExceeded
+            | ProblemKind::LookupQuotaExceeded
+            | ProblemKind::RequestIncomplete
+            | ProblemKind::AuthorizationUnavailable
+            | ProblemKind::StoreUnavailable
+            | ProblemKind::ShuttingDown
+            | ProblemKind::Overloaded
+            | ProblemKind::UpstreamUnreachable
+            | ProblemKind::RolledBack
+            | ProblemKind::RequestHeadTimeout => RetryAdvice::SameKey,
             // Without a key, a retry of `UpstreamFailed` may run a second time.
-            Kind::UpstreamFailed
-            | Kind::MissingKey
-            | Kind::InvalidKey
-            | Kind::KeyReused
-            | Kind::RecordExpired
-            | Kind::ResponseNotRetained
-            | Kind::ResponseUnreadable
-            | Kind::DuplicateBusinessReference
-            | Kind::Unauthenticated
-            | Kind::Forbidden
-            | Kind::RequestTooOld
-            | Kind::RequestTooLarge
-            | Kind::InvalidBulk
-            | Kind::OperationNotFound
-            | Kind::MalformedRequest
-            | Kind::MisdirectedRequest
-            | Kind::RequestHeadTooLarge
-            | Kind::NotFound
-            | Kind::ActionRefused => RetryAdvice::Never,
+            ProblemKind::UpstreamFailed
+            | ProblemKind::MissingKey
+            | ProblemKind::InvalidKey
+            | ProblemKind::KeyReused
+            | ProblemKind::RecordExpired
+            | ProblemKind::ResponseNotRetained
+            | ProblemKind::ResponseUnreadable
+            | ProblemKind::DuplicateBusinessReference
+            | ProblemKind::Unauthenticated
+            | ProblemKind::Forbidden
+            | ProblemKind::RequestTooOld
+            | ProblemKind::RequestTooLarge
+            | ProblemKind::InvalidBulk
+            | ProblemKind::OperationNotFound
+            | ProblemKind::MalformedRequest
+            | ProblemKind::MisdirectedRequest
+            | ProblemKind::RequestHeadTooLarge
+            | ProblemKind::NotFound
+            | ProblemKind::ActionRefused => RetryAdvice::Never,
         }
     }
 }
@@ -50,15 +50,15 @@ mod tests {
 
     #[test]
     fn only_an_unknown_outcome_is_polled_for() {
-        for kind in Kind::ALL {
+        for kind in ProblemKind::ALL {
             let is_polled = kind.retry_advice() == RetryAdvice::Poll;
-            assert_eq!(is_polled, kind == Kind::OutcomeUnknown, "{kind:?}");
+            assert_eq!(is_polled, kind == ProblemKind::OutcomeUnknown, "{kind:?}");
         }
     }
 
     #[test]
     fn a_text_that_asks_for_the_same_request_goes_with_the_same_key() {
-        for kind in Kind::ALL.into_iter().filter(|kind| kind.advice().contains("same request")) {
+        for kind in ProblemKind::ALL.into_iter().filter(|kind| kind.advice().contains("same request")) {
             assert_eq!(kind.retry_advice(), RetryAdvice::SameKey, "{kind:?}");
         }
     }

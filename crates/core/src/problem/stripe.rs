@@ -3,30 +3,30 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Kind, OPERATIONS_PATH, Problem};
+use super::{OPERATIONS_PATH, Problem, ProblemKind};
 use crate::retry::RetryAdvice;
 
 /// Returns the `type` of the error with this kind and status.
-pub(super) fn error_type(kind: Kind, status: u16) -> &'static str {
+pub(super) fn error_type(kind: ProblemKind, status: u16) -> &'static str {
     match (kind, status) {
-        (Kind::KeyReused, _) => "idempotency_error",
-        (Kind::OutcomeUnknown, _) | (_, 500..) => "api_error",
+        (ProblemKind::KeyReused, _) => "idempotency_error",
+        (ProblemKind::OutcomeUnknown, _) | (_, 500..) => "api_error",
         _ => "invalid_request_error",
     }
 }
 
 /// Returns the `code` of the error: Stripe's own where it has one, ours in Stripe's spelling otherwise.
-pub(super) fn error_code(kind: Kind) -> String {
-    if kind == Kind::InProgress {
+pub(super) fn error_code(kind: ProblemKind) -> String {
+    if kind == ProblemKind::InProgress {
         return "idempotency_key_in_use".to_owned();
     }
-    let is_rate = matches!(kind, Kind::QuotaExceeded | Kind::LookupQuotaExceeded);
+    let is_rate = matches!(kind, ProblemKind::QuotaExceeded | ProblemKind::LookupQuotaExceeded);
     if is_rate { "rate_limit".to_owned() } else { kind.code().to_ascii_lowercase() }
 }
 
 /// Returns the value of `Stripe-Should-Retry`. Stripe's SDKs retry every 409 and 5xx that does not say `false`, and no 429 that
 /// does not say `true`: they do not wait as long as `Retry-After` asks.
-pub(super) fn should_retry(kind: Kind, status: u16) -> Option<&'static str> {
+pub(super) fn should_retry(kind: ProblemKind, status: u16) -> Option<&'static str> {
     match (kind.retry_advice(), status) {
         (_, 429) => None,
         (RetryAdvice::SameKey, _) => Some("true"),
@@ -69,24 +69,24 @@ mod tests {
     fn each_problem_has_the_type_that_stripes_sdks_expect() {
         let cases = [
             (
-                Kind::KeyReused,
+                ProblemKind::KeyReused,
                 400,
                 "idempotency_error",
                 "idempotency_key_reused_with_different_request",
                 Some("false"),
             ),
-            (Kind::InProgress, 409, "invalid_request_error", "idempotency_key_in_use", Some("true")),
-            (Kind::MissingKey, 400, "invalid_request_error", "missing_idempotency_key", Some("false")),
-            (Kind::InvalidKey, 400, "invalid_request_error", "invalid_idempotency_key", Some("false")),
-            (Kind::OutcomeUnknown, 409, "api_error", "idempotency_outcome_unknown", Some("false")),
-            (Kind::Unauthenticated, 401, "invalid_request_error", "unauthenticated", Some("false")),
-            (Kind::Forbidden, 403, "invalid_request_error", "forbidden", Some("false")),
-            (Kind::QuotaExceeded, 429, "invalid_request_error", "rate_limit", None),
-            (Kind::StoreUnavailable, 503, "api_error", "idempotency_store_unavailable", Some("true")),
-            (Kind::UpstreamUnreachable, 502, "api_error", "upstream_unreachable", Some("true")),
-            (Kind::UpstreamFailed, 502, "api_error", "upstream_failed", Some("false")),
+            (ProblemKind::InProgress, 409, "invalid_request_error", "idempotency_key_in_use", Some("true")),
+            (ProblemKind::MissingKey, 400, "invalid_request_error", "missing_idempotency_key", Some("false")),
+            (ProblemKind::InvalidKey, 400, "invalid_request_error", "invalid_idempotency_key", Some("false")),
+            (ProblemKind::OutcomeUnknown, 409, "api_error", "idempotency_outcome_unknown", Some("false")),
+            (ProblemKind::Unauthenticated, 401, "invalid_request_error", "unauthenticated", Some("false")),
+            (ProblemKind::Forbidden, 403, "invalid_request_error", "forbidden", Some("false")),
+            (ProblemKind::QuotaExceeded, 429, "invalid_request_error", "rate_limit", None),
+            (ProblemKind::StoreUnavailable, 503, "api_error", "idempotency_store_unavailable", Some("true")),
+            (ProblemKind::UpstreamUnreachable, 502, "api_error", "upstream_unreachable", Some("true")),
+            (ProblemKind::UpstreamFailed, 502, "api_error", "upstream_failed", Some("false")),
             (
-                Kind::DuplicateBusinessReference,
+                ProblemKind::DuplicateBusinessReference,
                 409,
                 "invalid_request_error",
                 "duplicate_business_reference",
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn the_envelope_has_the_members_of_stripes_and_the_operation() {
         let id = OperationId::from_bytes([7; 16]);
-        let problem = Problem::new(Kind::OutcomeUnknown, "It broke off.").about(id);
+        let problem = Problem::new(ProblemKind::OutcomeUnknown, "It broke off.").about(id);
         let problem = problem.with_status(StatusCode::GATEWAY_TIMEOUT);
         let document: Value = serde_json::from_str(&problem.to_json(Profile::Stripe)).expect("it is JSON");
         let error = json!({
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_success_has_no_error() {
-        for kind in Kind::ALL {
+        for kind in ProblemKind::ALL {
             for status in [StatusCode::OK, StatusCode::CREATED, StatusCode::SEE_OTHER] {
                 let problem = Problem::new(kind, "Why.").with_status(status);
                 let document: Value =

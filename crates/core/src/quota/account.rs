@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::{Allowance, Charge, Exceeded, Kept, Level, Limit, Rate, Report};
+use super::{Allowance, Charge, Exceeded, Level, Limit, Rate, StoredAmount, UsageReport};
 
 /// How soon it is worth asking again when too much is kept: nobody knows when something will be forgotten.
 const UNTIL_FORGOTTEN: Duration = Duration::from_secs(60);
@@ -20,9 +20,9 @@ pub struct Account {
     /// The store has said how much is left.
     is_known: bool,
     /// What was kept when it was last counted.
-    counted: Option<Kept>,
+    counted: Option<StoredAmount>,
     /// What this node has added since that count began.
-    added: Kept,
+    added: StoredAmount,
     /// New keys that were let in, and whose claims have not been answered. They are reported once they are created.
     on_their_way: u64,
 }
@@ -95,9 +95,9 @@ impl Account {
     }
 
     /// What is kept, as far as this node knows: never less than what it was told and what it has added.
-    pub fn kept(&self) -> Kept {
+    pub fn kept(&self) -> StoredAmount {
         let counted = self.counted.unwrap_or_default();
-        Kept {
+        StoredAmount {
             keys: counted.keys.saturating_add(self.added.keys),
             bytes: counted.bytes.saturating_add(self.added.bytes),
         }
@@ -111,11 +111,14 @@ impl Account {
     /// A count begins. Says what [`counted`](Account::counted) needs to know at its end.
     pub const fn counting(&self) -> Counting {
         // What is on its way may be in the count, or not: it is added, so that it is never missed.
-        Counting(Kept { keys: self.added.keys.saturating_sub(self.on_their_way), bytes: self.added.bytes })
+        Counting(StoredAmount {
+            keys: self.added.keys.saturating_sub(self.on_their_way),
+            bytes: self.added.bytes,
+        })
     }
 
     /// A count has ended.
-    pub fn counted(&mut self, began: Counting, kept: Kept) {
+    pub fn counted(&mut self, began: Counting, kept: StoredAmount) {
         self.counted = Some(kept);
         self.added.keys = self.added.keys.saturating_sub(began.0.keys);
         self.added.bytes = self.added.bytes.saturating_sub(began.0.bytes);
@@ -127,7 +130,7 @@ impl Account {
     }
 
     /// Takes what the store has to be told of. Keys that are on their way are left out: they may turn out to be known.
-    pub fn report(&mut self, allowance: &Allowance, now: Duration) -> Report {
+    pub fn report(&mut self, allowance: &Allowance, now: Duration) -> UsageReport {
         let Unreported { new_keys, lookups, .. } = std::mem::take(&mut self.unreported);
         let charge = |rate: Option<Rate>, bucket: &Bucket, count: u64, on_their_way: u64| match rate {
             Some(rate) => Charge {
@@ -138,14 +141,14 @@ impl Account {
             },
             None => Charge { count, ..Charge::default() },
         };
-        Report {
+        UsageReport {
             new_keys: charge(allowance.new_keys, &self.new_keys, new_keys, self.on_their_way),
             lookups: charge(allowance.lookups, &self.lookups, lookups, 0),
         }
     }
 
     /// The store was certainly not told of this report.
-    pub fn not_reported(&mut self, report: &Report) {
+    pub fn not_reported(&mut self, report: &UsageReport) {
         self.unreported.new_keys = self.unreported.new_keys.saturating_add(report.new_keys.count);
         self.unreported.lookups = self.unreported.lookups.saturating_add(report.lookups.count);
     }
@@ -176,7 +179,7 @@ impl Account {
 
 /// What a node had added when a count began.
 #[derive(Clone, Copy, Debug)]
-pub struct Counting(Kept);
+pub struct Counting(StoredAmount);
 
 /// A rate that is being used. It is whole again at these times, if nobody takes anything.
 #[derive(Clone, Copy, Debug, Default)]
@@ -272,7 +275,7 @@ mod tests {
             account.unlook(&allowance);
         }
         assert!(!account.has_unreported());
-        assert_eq!(account.kept(), Kept::default());
+        assert_eq!(account.kept(), StoredAmount::default());
         assert_eq!(let_in(&mut account, &allowance, Duration::ZERO), 2);
     }
 
@@ -281,11 +284,11 @@ mod tests {
         let caps = Allowance { active_keys: Some(10), stored_bytes: Some(1000), ..Allowance::default() };
         let mut account = Account::default();
         let began = account.counting();
-        account.counted(began, Kept { keys: 7, bytes: 999 });
+        account.counted(began, StoredAmount { keys: 7, bytes: 999 });
         assert_eq!(let_in(&mut account, &caps, Duration::ZERO), 3);
         assert_eq!(account.new_key(&caps, Duration::ZERO).map_err(|e| e.limit), Err(Limit::ActiveKeys));
         let began = account.counting();
-        account.counted(began, Kept { keys: 5, bytes: 999 });
+        account.counted(began, StoredAmount { keys: 5, bytes: 999 });
         account.stored(1);
         assert_eq!(account.new_key(&caps, Duration::ZERO).map_err(|e| e.limit), Err(Limit::StoredBytes));
     }
@@ -301,7 +304,7 @@ mod tests {
         let began = account.counting();
         account.new_key(&caps, Duration::ZERO).expect("there is room");
         account.created();
-        account.counted(began, Kept { keys: 1, bytes: 0 });
+        account.counted(began, StoredAmount { keys: 1, bytes: 0 });
         account.created();
         assert_eq!(account.kept().keys, 3);
     }
@@ -313,9 +316,9 @@ mod tests {
         account.stored(5);
         let began = account.counting();
         account.stored(7);
-        account.counted(began, Kept { keys: 2, bytes: 100 });
+        account.counted(began, StoredAmount { keys: 2, bytes: 100 });
         assert!(account.is_counted());
-        assert_eq!(account.kept(), Kept { keys: 2, bytes: 107 }, "five of them are in the count");
+        assert_eq!(account.kept(), StoredAmount { keys: 2, bytes: 107 }, "five of them are in the count");
     }
 
     #[test]

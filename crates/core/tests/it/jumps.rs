@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use semel_core::Timestamp;
-use semel_core::jump::{ClockWatch, JUMP_TOLERANCE, Reading};
+use semel_core::jump::{ClockReading, ClockWatch, JUMP_TOLERANCE};
 use semel_core::time::BootTime;
 
 const HOUR: i64 = 3_600_000;
@@ -47,12 +47,12 @@ impl World {
     }
 
     /// What a machine reads over a network that takes so long in all.
-    fn read(&mut self, number: usize, delay: i64) -> Reading {
+    fn read(&mut self, number: usize, delay: i64) -> ClockReading {
         let before = self.own(number, self.time);
         self.time += delay / 2;
         let (clock, skipped) = (Timestamp::from_millis(self.clock()), self.skipped);
         self.time += delay - delay / 2;
-        Reading { clock, skipped, before, after: self.own(number, self.time) }
+        ClockReading { clock, skipped, before, after: self.own(number, self.time) }
     }
 
     /// One look, and what is written down after it.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use semel_core::reconcile::{Bearing, bearing, bearing_of_fenced, bearing_on_notes};
 use semel_core::transition::{Proof, ReferenceWrite, Verdict};
 use semel_core::{
-    About, Attempt, AttemptToken, Change, Claim, Decision, Event, Found, Note, NoteTaken, Reason, Record,
-    StateName, Statement, Timestamp, transition,
+    About, Attempt, AttemptToken, Change, Claim, Decision, Event, LookUpAnswer, Note, NoteTaken, Reason,
+    Record, StateName, Statement, Timestamp, transition,
 };
 
 use crate::records::{claim, result};
@@ -201,7 +201,7 @@ fn notes_of_verdicts_say_what_a_forgotten_command_came_to() {
 fn a_statement_is_about_the_attempt_that_it_names_or_that_was_begun_when_it_was_heard() {
     let life = Life::rerun_after(Proof::ProviderTombstone);
     let began = life.record.history.began(2).expect("it was begun");
-    let found = Found::Executed(result(201));
+    let found = LookUpAnswer::Executed(result(201));
     let said = Statement::new("p".into(), "e".into(), life.record.operation_id, found, "seen".into());
     let said = said.expect("it is a verdict");
     let heard = |received_at, attempt| {

@@ -10,7 +10,7 @@ use semel_core::reseal::{Kept, SealedPlace};
 use semel_core::state::SettledBy;
 use semel_core::vault::{MAX_KEY_ID_CHARS, Plaintext, is_key_id};
 use semel_core::{
-    Change, Claim, Fence, Found, Message, MessageState, OperationId, Principal, Record, RecordId, Sealed,
+    Change, Claim, Fence, LookUpAnswer, Message, MessageState, OperationId, Principal, Record, RecordId, Sealed,
     Sealing, State, Statement, StoredResult, Timestamp, Vault, VaultError,
 };
 
@@ -149,8 +149,13 @@ fn plaintext_is_refused_where_it_is_not_expected() {
     assert_eq!(strict.open_request(&record(), &mut kept), Err(VaultError::NotSealed));
     assert!(kept.decode().is_err());
     let command = OperationId::from_bytes([7; 16]);
-    let said =
-        Statement::new("bank".into(), "e1".into(), command, Found::Executed(result(201)), "seen".into());
+    let said = Statement::new(
+        "bank".into(),
+        "e1".into(),
+        command,
+        LookUpAnswer::Executed(result(201)),
+        "seen".into(),
+    );
     assert_eq!(strict.open_statement(&said.expect("it is a verdict")), Err(VaultError::NotSealed));
 
     let mut own = settled(sealed());
@@ -206,7 +211,7 @@ fn a_statement_is_sealed_where_it_brings_a_response() {
         Statement::new("bank".into(), event_id.into(), command, found, "seen".into())
             .expect("it is a verdict")
     };
-    for found in [Found::Executed(result(201)), Found::Failed(result(402))] {
+    for found in [LookUpAnswer::Executed(result(201)), LookUpAnswer::Failed(result(402))] {
         let statement = says(found.clone(), "e1");
         let sealed = vault().seal_statement(&statement).expect("it is sealed");
         let key = sealed.result().and_then(|result| result.response.encryption_key_id.as_deref());
@@ -215,7 +220,7 @@ fn a_statement_is_sealed_where_it_brings_a_response() {
         let told_elsewhere = says(found, "e2").with_result(sealed.result().expect("it has one").clone());
         assert_eq!(vault().open_statement(&told_elsewhere), does_not_open());
     }
-    let without = says(Found::NotExecuted(semel_core::transition::Proof::ProviderTombstone), "e1");
+    let without = says(LookUpAnswer::NotExecuted(semel_core::transition::Proof::ProviderTombstone), "e1");
     assert_eq!(vault().seal_statement(&without), Ok(without.clone()));
     assert_eq!(vault().open_statement(&without), Ok(without.clone()));
     assert_eq!(without.with_result(result(201)), without, "what brings none is given none");

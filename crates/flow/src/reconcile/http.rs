@@ -21,7 +21,7 @@ use semel_core::json::{NotCanonical, Numbers, Pointed, canonicalize};
 use semel_core::reading::MAX_ANSWER;
 pub use semel_core::reading::{Gone, LookUpReading, NotFound};
 use semel_core::transition::Proof;
-use semel_core::{Clock, Found, OperationId, Record, SystemClock, Timestamp, is_server_error};
+use semel_core::{Clock, LookUpAnswer, OperationId, Record, SystemClock, Timestamp, is_server_error};
 use semel_outgoing::{Address, Client, Error, TlsError, TlsSettings};
 
 use super::look_up::{Finding, LookUp};
@@ -73,9 +73,9 @@ impl Judge<'_> {
         let found = match &status {
             status if self.0.executed.contains(status) => self.executed(&object)?,
             status if self.0.failed.contains(status) => {
-                Found::Failed(result(self.0.failed_status, self.body(&object)?, self.0.max_response))
+                LookUpAnswer::Failed(result(self.0.failed_status, self.body(&object)?, self.0.max_response))
             }
-            status if self.0.pending.contains(status) => Found::Pending,
+            status if self.0.pending.contains(status) => LookUpAnswer::Pending,
             _ => return Err(format!("{seen}, which is none of the words that are known")),
         };
         Ok(Finding::new(found, seen))
@@ -105,14 +105,16 @@ impl Judge<'_> {
             (Gone::NoAnswer, _) => {
                 Finding::no_answer(format!("{seen}: the path may be gone, and not the command"))
             }
-            (Gone::Tombstone, Ok(true)) => Finding::new(Found::NotExecuted(Proof::ProviderTombstone), seen),
+            (Gone::Tombstone, Ok(true)) => {
+                Finding::new(LookUpAnswer::NotExecuted(Proof::ProviderTombstone), seen)
+            }
             (Gone::Tombstone, Ok(false)) => Finding::no_answer(format!("{seen}, without a reference")),
             (Gone::Tombstone, Err(why)) => Finding::no_answer(format!("{seen}: {why}")),
         }
     }
 
-    fn executed(&self, object: &str) -> Result<Found, String> {
-        Ok(Found::Executed(result(self.0.response_status, self.body(object)?, self.0.max_response)))
+    fn executed(&self, object: &str) -> Result<LookUpAnswer, String> {
+        Ok(LookUpAnswer::Executed(result(self.0.response_status, self.body(object)?, self.0.max_response)))
     }
 
     /// Returns the body that retries get.
@@ -132,9 +134,11 @@ impl Judge<'_> {
         match (self.0.not_found, self.0.deduplicates) {
             (NotFound::Unknown, _) => Finding::no_answer(format!("the provider does not know it: {seen}")),
             (NotFound::NotExecuted, true) => {
-                Finding::new(Found::NotExecuted(Proof::ProviderDeduplicates), seen)
+                Finding::new(LookUpAnswer::NotExecuted(Proof::ProviderDeduplicates), seen)
             }
-            (NotFound::NotExecuted, false) => Finding::new(Found::NotExecuted(Proof::Quarantine), seen),
+            (NotFound::NotExecuted, false) => {
+                Finding::new(LookUpAnswer::NotExecuted(Proof::Quarantine), seen)
+            }
         }
     }
 }
@@ -283,7 +287,7 @@ impl HttpLookUp {
             }
             status if is_server_error(status) || status == StatusCode::TOO_MANY_REQUESTS => {
                 let retry_after = retry_after(headers);
-                return Finding::new(Found::NoAnswer { why: answered, retry_after }, "");
+                return Finding::new(LookUpAnswer::NoAnswer { why: answered, retry_after }, "");
             }
             status if status.is_redirection() => {
                 return Finding::no_answer(format!(
@@ -296,8 +300,8 @@ impl HttpLookUp {
             _ => return Finding::no_answer(format!("{answered}: it does not understand what it is asked")),
         };
         match finding.found {
-            Found::NoAnswer { why, retry_after } => {
-                Finding::new(Found::NoAnswer { why: format!("{answered}: {why}"), retry_after }, "")
+            LookUpAnswer::NoAnswer { why, retry_after } => {
+                Finding::new(LookUpAnswer::NoAnswer { why: format!("{answered}: {why}"), retry_after }, "")
             }
             found => Finding { found, seen: format!("{answered}: {}", finding.seen) },
         }
@@ -402,19 +406,21 @@ mod tests {
     fn words_of_the_provider_become_verdicts() {
         let read = |answer: &str| Judge(&reading()).read(answer.as_bytes(), ID).found;
         match read(&charge(r#""captured""#)) {
-            Found::Executed(result) => {
+            LookUpAnswer::Executed(result) => {
                 assert_eq!(result.status, 201);
                 let expected = format!(r#"{{"amount":1.5,"reference":"{ID}:charge","status":"captured"}}"#);
                 assert_eq!(body(&result), expected, "the object, with every number exact");
             }
             other => panic!("{other:?}"),
         }
-        assert!(matches!(read(&charge("true")), Found::Executed(_)));
-        assert!(matches!(read(&charge(r#""declined""#)), Found::Failed(result) if result.status == 402));
-        assert_eq!(read(&charge(r#""processing""#)), Found::Pending);
-        assert_eq!(read(r#"{"data":[]}"#), Found::NotExecuted(Proof::Quarantine));
+        assert!(matches!(read(&charge("true")), LookUpAnswer::Executed(_)));
+        assert!(
+            matches!(read(&charge(r#""declined""#)), LookUpAnswer::Failed(result) if result.status == 402)
+        );
+        assert_eq!(read(&charge(r#""processing""#)), LookUpAnswer::Pending);
+        assert_eq!(read(r#"{"data":[]}"#), LookUpAnswer::NotExecuted(Proof::Quarantine));
         let deduplicates = LookUpReading { deduplicates: true, ..reading() };
-        let not_executed = Found::NotExecuted(Proof::ProviderDeduplicates);
+        let not_executed = LookUpAnswer::NotExecuted(Proof::ProviderDeduplicates);
         assert_eq!(Judge(&deduplicates).read(br#"{"data":[]}"#, ID).found, not_executed);
     }
 
@@ -435,25 +441,25 @@ mod tests {
         ];
         for (what, answer) in table {
             let found = Judge(&reading()).read(answer.as_bytes(), ID).found;
-            assert!(matches!(found, Found::NoAnswer { .. }), "{what}: {found:?}");
+            assert!(matches!(found, LookUpAnswer::NoAnswer { .. }), "{what}: {found:?}");
         }
         let whole = LookUpReading { result: None, status: None, reference: None, ..reading() };
         for answer in ["<html>", "null", "[]", "{}", "\"x\"", "1", r#"{"error":"no such version"}"#] {
             let found = Judge(&whole).read(answer.as_bytes(), ID).found;
-            assert!(matches!(found, Found::NoAnswer { .. }), "without status and reference: {answer}");
+            assert!(matches!(found, LookUpAnswer::NoAnswer { .. }), "without status and reference: {answer}");
         }
         let named = LookUpReading { result: None, status: None, ..reading() };
         for answer in ["null", "[]", "{}", r#"{"reference":null}"#] {
             let found = Judge(&named).read(answer.as_bytes(), ID).found;
-            assert!(matches!(found, Found::NoAnswer { .. }), "without a status: {answer}");
+            assert!(matches!(found, LookUpAnswer::NoAnswer { .. }), "without a status: {answer}");
         }
         let there = format!(r#"{{"reference":"{ID}"}}"#);
-        assert!(matches!(Judge(&named).read(there.as_bytes(), ID).found, Found::Executed(_)));
+        assert!(matches!(Judge(&named).read(there.as_bytes(), ID).found, LookUpAnswer::Executed(_)));
         let unsure = LookUpReading { not_found: NotFound::Unknown, ..reading() };
-        assert!(matches!(Judge(&unsure).read(br#"{"data":[]}"#, ID).found, Found::NoAnswer { .. }));
+        assert!(matches!(Judge(&unsure).read(br#"{"data":[]}"#, ID).found, LookUpAnswer::NoAnswer { .. }));
     }
 
-    fn judged(reading: LookUpReading, status: u16, kind: Option<&'static str>, body: &str) -> Found {
+    fn judged(reading: LookUpReading, status: u16, kind: Option<&'static str>, body: &str) -> LookUpAnswer {
         let look_up = HttpLookUp::new("http://provider/{operation_id}", reading).expect("it is an address");
         let status = StatusCode::from_u16(status).expect("tests use real statuses");
         let mut headers = HeaderMap::new();
@@ -468,13 +474,13 @@ mod tests {
         let json = Some("application/json");
         let named = format!(r#"{{"reference":"{ID}","cancelled":true}}"#);
         let declared = LookUpReading { gone: Gone::Tombstone, ..reading() };
-        let tombstone = Found::NotExecuted(Proof::ProviderTombstone);
+        let tombstone = LookUpAnswer::NotExecuted(Proof::ProviderTombstone);
         assert_eq!(judged(declared.clone(), 410, json, &named), tombstone);
         let listed = format!(r#"{{"data":[{named}]}}"#);
         assert_eq!(judged(declared.clone(), 410, json, &listed), tombstone);
         let no_answer = |reading: LookUpReading, kind, body: &str| {
             let found = judged(reading, 410, kind, body);
-            assert!(matches!(found, Found::NoAnswer { .. }), "{body:?} as {kind:?}: {found:?}");
+            assert!(matches!(found, LookUpAnswer::NoAnswer { .. }), "{body:?} as {kind:?}: {found:?}");
         };
         no_answer(reading(), json, &named);
         no_answer(declared.clone(), Some("text/html"), &named);
@@ -493,29 +499,36 @@ mod tests {
     fn no_status_is_evidence_but_those_that_a_provider_gives_for_a_command() {
         let body = charge(r#""captured""#);
         let json = Some("application/json; charset=utf-8");
-        assert!(matches!(judged(reading(), 200, json, &body), Found::Executed(_)));
-        assert!(matches!(judged(reading(), 200, Some("application/hal+json"), &body), Found::Executed(_)));
-        assert!(matches!(judged(reading(), 200, None, &body), Found::Executed(_)), "its form is enough");
-        let not_executed = Found::NotExecuted(Proof::Quarantine);
+        assert!(matches!(judged(reading(), 200, json, &body), LookUpAnswer::Executed(_)));
+        assert!(matches!(
+            judged(reading(), 200, Some("application/hal+json"), &body),
+            LookUpAnswer::Executed(_)
+        ));
+        assert!(
+            matches!(judged(reading(), 200, None, &body), LookUpAnswer::Executed(_)),
+            "its form is enough"
+        );
+        let not_executed = LookUpAnswer::NotExecuted(Proof::Quarantine);
         assert_eq!(judged(reading(), 404, json, r#"{"error":"no such charge"}"#), not_executed);
         for kind in ["text/html", "text/plain", "application/octet-stream", "application/jsonp"] {
             let found = judged(reading(), 200, Some(kind), &body);
-            assert!(matches!(found, Found::NoAnswer { .. }), "{kind}: {found:?}");
+            assert!(matches!(found, LookUpAnswer::NoAnswer { .. }), "{kind}: {found:?}");
         }
         for (status, body) in [(404, ""), (404, "<html>not found</html>"), (200, ""), (200, "null")] {
             let found = judged(reading(), status, None, body);
-            assert!(matches!(found, Found::NoAnswer { .. }), "{status} {body:?}: {found:?}");
+            assert!(matches!(found, LookUpAnswer::NoAnswer { .. }), "{status} {body:?}: {found:?}");
         }
         for status in (201..=599).filter(|status| *status != 404) {
             let found = judged(reading(), status, json, &body);
-            assert!(matches!(found, Found::NoAnswer { .. }), "{status}: {found:?}");
+            assert!(matches!(found, LookUpAnswer::NoAnswer { .. }), "{status}: {found:?}");
         }
     }
 
     #[test]
     fn a_response_that_is_too_large_is_kept_without_its_body() {
         let small = LookUpReading { max_response: 10, ..reading() };
-        let Found::Executed(result) = Judge(&small).read(charge(r#""captured""#).as_bytes(), ID).found else {
+        let LookUpAnswer::Executed(result) = Judge(&small).read(charge(r#""captured""#).as_bytes(), ID).found
+        else {
             panic!("it was executed")
         };
         assert_eq!((result.status, result.response.decode().expect("it reads").body), (201, None));

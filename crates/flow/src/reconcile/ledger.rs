@@ -15,5 +15,5 @@ mod unreadable;
 
 pub use compare::{Counted, Difference, Finding, FindingKind, Findings, MAX_LISTED, Report, compare};
 pub use entries::{Age, Ages, Ledger, MAX_ENTRIES, MAX_ENTRY_BYTES, MAX_VALUE_BYTES};
-pub use reading::{Columns, Condition, Format, Reading};
+pub use reading::{Condition, Format, LedgerColumns, Reading};
 pub use unreadable::Unreadable;

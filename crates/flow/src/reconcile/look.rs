@@ -5,8 +5,8 @@ use std::time::Duration;
 use semel_core::reconcile::{Bearing, LookedNext, Statement, after_look, bearing};
 use semel_core::transition::{Proof, Refusal, Verdict};
 use semel_core::{
-    About, Change, Decision, Found, Note, OperationId, OperationName, Record, State, StateName, StoreAnswer,
-    StoreError, Timestamp,
+    About, Change, Decision, LookUpAnswer, Note, OperationId, OperationName, Record, State, StateName,
+    StoreAnswer, StoreError, Timestamp,
 };
 
 use super::look_up::Finding;
@@ -147,7 +147,7 @@ impl Looker {
         }
         let looking = tokio::time::timeout(self.timeout, self.look_up.look_up(&held.record)).await;
         let finding = match looking.unwrap_or_else(|_| Finding::no_answer("no answer in time")) {
-            Finding { found: Found::NotExecuted(_), .. } if !all_read => Finding::no_answer(UNREAD),
+            Finding { found: LookUpAnswer::NotExecuted(_), .. } if !all_read => Finding::no_answer(UNREAD),
             finding => finding,
         };
         match self.conclude(held, &finding).await {
@@ -162,7 +162,7 @@ impl Looker {
             LookedNext::Settle(verdict) => self.resolve(held, finding, verdict).await,
             LookedNext::Again { after } => {
                 let why = told(&finding.found);
-                if !matches!(finding.found, Found::Pending) {
+                if !matches!(finding.found, LookUpAnswer::Pending) {
                     metrics::failed(&held.record, held.attempts, &why);
                 }
                 if after > held.wait {
@@ -246,7 +246,7 @@ impl Looker {
 
     /// Schedules another look-up after a finding that settles nothing, or leaves the command to an operator.
     async fn without_verdict(&self, held: &Held, why: String) -> Result<Outcome, StoreError> {
-        match after_look(held.attempts, &Found::no_answer(&why), &self.terms, held.chance) {
+        match after_look(held.attempts, &LookUpAnswer::no_answer(&why), &self.terms, held.chance) {
             LookedNext::GiveUp => self.give_up(held, why).await,
             LookedNext::Again { .. } | LookedNext::Settle(_) => Ok(Outcome::Again { at: held.until, why }),
         }
@@ -285,11 +285,11 @@ impl Looker {
 }
 
 /// Returns the reason why there is no verdict.
-fn told(found: &Found) -> String {
+fn told(found: &LookUpAnswer) -> String {
     match found {
-        Found::NoAnswer { why, .. } => bounded(why),
-        Found::Pending => "the provider is still at it".to_owned(),
-        Found::Executed(_) | Found::Failed(_) | Found::NotExecuted(_) => {
+        LookUpAnswer::NoAnswer { why, .. } => bounded(why),
+        LookUpAnswer::Pending => "the provider is still at it".to_owned(),
+        LookUpAnswer::Executed(_) | LookUpAnswer::Failed(_) | LookUpAnswer::NotExecuted(_) => {
             "the look-up's status does not fit its verdict".to_owned()
         }
     }

@@ -1,7 +1,7 @@
 //! The trait for asking a provider about a command.
 
 use async_trait::async_trait;
-use semel_core::{Found, Record};
+use semel_core::{LookUpAnswer, Record};
 
 /// Asks the party that knows, such as a payment provider, for the outcome of a command.
 ///
@@ -24,20 +24,20 @@ pub trait LookUp: Send + Sync + 'static {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// Verdict about the command, or its absence.
-    pub found: Found,
+    pub found: LookUpAnswer,
     /// Observation for people: it is stored in the audit log beside the verdict. No bodies, no credentials.
     pub seen: String,
 }
 
 impl Finding {
     /// Creates a finding with its observation.
-    pub fn new(found: Found, seen: impl Into<String>) -> Finding {
+    pub fn new(found: LookUpAnswer, seen: impl Into<String>) -> Finding {
         Finding { found, seen: seen.into() }
     }
 
     /// Creates a finding without evidence, for this reason.
     pub fn no_answer(why: impl Into<String>) -> Finding {
-        Finding { found: Found::no_answer(why), seen: String::new() }
+        Finding { found: LookUpAnswer::no_answer(why), seen: String::new() }
     }
 }
 

@@ -22,7 +22,7 @@ use semel_core::json::{NotCanonical, Numbers, Pointed, canonicalize};
 pub use semel_core::reading::{EventReading, Scheme};
 use semel_core::reconcile::Heard;
 use semel_core::transition::Proof;
-use semel_core::{Clock, Found, JsonPointer, OperationName, Statement, StoreError, SystemClock};
+use semel_core::{Clock, JsonPointer, LookUpAnswer, OperationName, Statement, StoreError, SystemClock};
 
 use super::bounds::SourceBounds;
 use super::metrics;
@@ -181,13 +181,13 @@ impl WebhookSource {
         let max_body = if self.keep_bodies { MAX_EVENT } else { 0 };
         let found = match &said {
             said if reading.executed.contains(said) => {
-                Found::Executed(result(reading.response_status, self.response(body)?, max_body))
+                LookUpAnswer::Executed(result(reading.response_status, self.response(body)?, max_body))
             }
             said if reading.failed.contains(said) => {
-                Found::Failed(result(reading.failed_status, self.response(body)?, max_body))
+                LookUpAnswer::Failed(result(reading.failed_status, self.response(body)?, max_body))
             }
             said => match &reading.not_executed {
-                Some((words, proof)) if words.contains(said) => Found::NotExecuted(*proof),
+                Some((words, proof)) if words.contains(said) => LookUpAnswer::NotExecuted(*proof),
                 Some(_) | None => return Ok(None),
             },
         };

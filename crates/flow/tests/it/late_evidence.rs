@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use semel_core::transition::{Proof, Verdict};
-use semel_core::{AttemptToken, Change, Claim, Decision, Found, Note, Record, StateName, Statement};
+use semel_core::{AttemptToken, Change, Claim, Decision, LookUpAnswer, Note, Record, StateName, Statement};
 use semel_flow::reconcile::{CONTRADICTION, NoLookUp, SourceBounds};
 use semel_testkit::sample;
 
@@ -26,8 +26,8 @@ both!(
     open_evidence_stays_while_its_command_is_open,
 );
 
-fn executed() -> Found {
-    Found::Executed(sample::created("charged"))
+fn executed() -> LookUpAnswer {
+    LookUpAnswer::Executed(sample::created("charged"))
 }
 
 /// Stores evidence of the effect that names its attempt.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::{HeaderValue, StatusCode};
 use semel_core::transition::Proof;
-use semel_core::{Decision, Found, JsonPointer, Record, Store};
+use semel_core::{Decision, JsonPointer, LookUpAnswer, Record, Store};
 use semel_flow::reconcile::http::{LookUpReading, NotFound};
 use semel_flow::reconcile::{Finding, HttpLookUp, LookUp};
 use semel_flow::{CertificateFiles, TlsSettings, Trust};
@@ -74,7 +74,7 @@ async fn asked(answer: &'static str, then: Then) -> (Finding, String) {
 
 fn why(finding: &Finding) -> &str {
     match &finding.found {
-        Found::NoAnswer { why, .. } => why,
+        LookUpAnswer::NoAnswer { why, .. } => why,
         other => panic!("{other:?}"),
     }
 }
@@ -83,7 +83,7 @@ fn why(finding: &Finding) -> &str {
 async fn the_provider_is_asked_about_one_command() {
     let answer = "HTTP/1.1 200 OK\r\ncontent-length: 23\r\n\r\n[{\"status\":\"captured\"}]";
     let (finding, request) = asked(answer, Then::Close).await;
-    assert!(matches!(finding.found, Found::Executed(result) if result.status == 201));
+    assert!(matches!(finding.found, LookUpAnswer::Executed(result) if result.status == 201));
     assert!(finding.seen.contains("answered 200: its /status is \"captured\""), "{}", finding.seen);
     assert!(!finding.seen.contains("secret"), "{}", finding.seen);
     let request = request.to_ascii_lowercase();
@@ -97,7 +97,7 @@ async fn the_provider_is_asked_about_one_command() {
 #[tokio::test]
 async fn a_status_means_what_it_says_and_no_more() {
     let unknown = "HTTP/1.1 404 Not Found\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
-    assert_eq!(asked(unknown, Then::Close).await.0.found, Found::NotExecuted(Proof::Quarantine));
+    assert_eq!(asked(unknown, Then::Close).await.0.found, LookUpAnswer::NotExecuted(Proof::Quarantine));
     for (answer, told) in [
         ("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", "no JSON"),
         ("HTTP/1.1 404 Not Found\r\ncontent-type: text/html\r\ncontent-length: 2\r\n\r\n{}", "no JSON"),
@@ -123,7 +123,7 @@ async fn a_status_means_what_it_says_and_no_more() {
     let busy = "HTTP/1.1 503 Busy\r\nretry-after: 30\r\ncontent-length: 0\r\n\r\n";
     let expected = Some(Duration::from_secs(30));
     let (finding, _) = asked(busy, Then::Close).await;
-    assert!(matches!(finding.found, Found::NoAnswer { retry_after, .. } if retry_after == expected));
+    assert!(matches!(finding.found, LookUpAnswer::NoAnswer { retry_after, .. } if retry_after == expected));
 }
 
 #[tokio::test]
@@ -171,6 +171,6 @@ async fn a_provider_is_asked_over_tls_once_it_proves_its_name() {
     let own = CertificateFiles { certificate: clients.path("semel.crt"), key: clients.path("semel.key") };
     let tls = TlsSettings { trust: Trust::Authorities(authority.certificate()), own: Some(own) };
     let finding = look_up().tls(tls).expect("the files can be used").look_up(&record().await).await;
-    assert!(matches!(finding.found, Found::Executed(result) if result.status == 201));
+    assert!(matches!(finding.found, LookUpAnswer::Executed(result) if result.status == 201));
     serving.await.expect("it does not panic");
 }

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use semel_core::reconcile::{Heard, is_dead_letter};
 use semel_core::transition::{Proof, Verdict};
 use semel_core::{
-    Change, Decision, Found, OperationId, OperationName, Reason, Record, State, StateName, Statement,
+    Change, Decision, LookUpAnswer, OperationId, OperationName, Reason, Record, State, StateName, Statement,
     StoreAnswer, StoreError, Timestamp,
 };
 use semel_flow::reconcile::{
@@ -52,7 +52,7 @@ pub(crate) struct Provider {
 }
 
 impl Provider {
-    fn says(&self, about: &Record, found: Found) {
+    fn says(&self, about: &Record, found: LookUpAnswer) {
         let finding = Finding::new(found, "the provider said so");
         let mut answers = self.answers.lock().expect("nobody panics with it");
         answers.entry(about.operation_id).or_default().push_back(finding);
@@ -133,8 +133,8 @@ fn outcome(report: &Report) -> &Outcome {
     &report.looks[0].outcome
 }
 
-fn created() -> Found {
-    Found::Executed(sample::created("charged"))
+fn created() -> LookUpAnswer {
+    LookUpAnswer::Executed(sample::created("charged"))
 }
 
 async fn retries_get_the_result_of_the_provider(lab: impl Lab) {
@@ -159,7 +159,7 @@ async fn retries_get_the_result_of_the_provider(lab: impl Lab) {
 async fn a_stable_failure_is_kept_as_one(lab: impl Lab) {
     let (kept, provider) = (lab.kept().await, Arc::new(Provider::default()));
     let record = unknown(&kept, "k").await;
-    provider.says(&record, Found::Failed(sample::result(&sample::response(402, "declined"))));
+    provider.says(&record, LookUpAnswer::Failed(sample::result(&sample::response(402, "declined"))));
     let report = reconciler(&kept, provider).once().await;
     assert_eq!(outcome(&report), &Outcome::Resolved(Verdict::FailedFinal));
     let settled = now_is(&kept, &record).await;
@@ -171,7 +171,7 @@ async fn not_executed_frees_the_key_only_after_the_quarantine(lab: impl Lab) {
     let (kept, provider) = (lab.kept().await, Arc::new(Provider::default()));
     let record = unknown(&kept, "k").await;
     let reconciler = reconciler(&kept, provider.clone());
-    provider.says(&record, Found::NotExecuted(Proof::Quarantine));
+    provider.says(&record, LookUpAnswer::NotExecuted(Proof::Quarantine));
     let end = quarantine_of(&record);
     match outcome(&reconciler.once().await) {
         Outcome::Again { at, .. } => assert_eq!(*at, end, "it is put off to the quarantine's end"),
@@ -181,7 +181,7 @@ async fn not_executed_frees_the_key_only_after_the_quarantine(lab: impl Lab) {
     assert!(reconciler.once().await.looks.is_empty(), "nobody looks before");
     let now = kept.store().now().await.expect("it has a clock");
     kept.shift_clock(end.since(now) + Duration::from_secs(1));
-    provider.says(&record, Found::NotExecuted(Proof::Quarantine));
+    provider.says(&record, LookUpAnswer::NotExecuted(Proof::Quarantine));
     let freed = Outcome::Resolved(Verdict::NotExecuted(Proof::Quarantine));
     assert_eq!(outcome(&reconciler.once().await), &freed);
     assert_eq!(state_of(&kept, &record).await, StateName::FailedRetryable);
@@ -192,7 +192,7 @@ async fn not_executed_frees_the_key_only_after_the_quarantine(lab: impl Lab) {
 async fn a_look_that_began_in_the_quarantine_frees_nothing(lab: impl Lab) {
     let (kept, provider) = (lab.kept().await, Arc::new(Provider::default()));
     let record = unknown(&kept, "k").await;
-    provider.says(&record, Found::NotExecuted(Proof::Quarantine));
+    provider.says(&record, LookUpAnswer::NotExecuted(Proof::Quarantine));
     // During the call, the quarantine ends; until then, the effect may have landed.
     *provider.slow.lock().expect("nobody panics with it") = Some((kept.clone(), Duration::from_secs(300)));
     let report = reconciler(&kept, provider).once().await;
@@ -218,7 +218,7 @@ impl LookUp for Late {
         assert_eq!(second.head.epoch, 2);
         lost(&self.0, &second).await;
         self.0.shift_clock(Duration::from_secs(300));
-        Finding::new(Found::NotExecuted(Proof::Quarantine), "no record, when it was asked")
+        Finding::new(LookUpAnswer::NotExecuted(Proof::Quarantine), "no record, when it was asked")
     }
 }
 
@@ -234,7 +234,7 @@ async fn a_provider_that_deduplicates_frees_the_key_at_once(lab: impl Lab) {
     for proof in [Proof::ProviderDeduplicates, Proof::ProviderTombstone] {
         let (kept, provider) = (lab.kept().await, Arc::new(Provider::default()));
         let record = unknown(&kept, &format!("{proof:?}")).await;
-        provider.says(&record, Found::NotExecuted(proof));
+        provider.says(&record, LookUpAnswer::NotExecuted(proof));
         let report = reconciler(&kept, provider).once().await;
         assert_eq!(outcome(&report), &Outcome::Resolved(Verdict::NotExecuted(proof)));
         assert_eq!(state_of(&kept, &record).await, StateName::FailedRetryable);
@@ -303,7 +303,7 @@ async fn the_retry_after_of_a_provider_is_respected(lab: impl Lab) {
     let (kept, provider) = (lab.kept().await, Arc::new(Provider::default()));
     let record = unknown(&kept, "k").await;
     let asked = Duration::from_secs(500);
-    provider.says(&record, Found::NoAnswer { why: "busy".into(), retry_after: Some(asked) });
+    provider.says(&record, LookUpAnswer::NoAnswer { why: "busy".into(), retry_after: Some(asked) });
     let now = kept.store().now().await.expect("it has a clock");
     let report = reconciler(&kept, provider).once().await;
     let Outcome::Again { at, why } = outcome(&report) else { panic!("{report:?}") };
@@ -364,7 +364,7 @@ async fn a_deferred_command_is_never_free_by_time(lab: impl Lab) {
     kept.store().sweep(10).await.expect("the store answers");
     let reconciler = reconciler(&kept, provider.clone());
     for look in 1..=TERMS.max_attempts {
-        provider.says(&record, Found::NotExecuted(Proof::Quarantine));
+        provider.says(&record, LookUpAnswer::NotExecuted(Proof::Quarantine));
         let report = reconciler.once().await;
         match outcome(&report) {
             Outcome::Again { .. } => assert!(look < TERMS.max_attempts),
@@ -376,7 +376,13 @@ async fn a_deferred_command_is_never_free_by_time(lab: impl Lab) {
     assert_eq!(state_of(&kept, &record).await, StateName::Unknown);
 }
 
-pub(crate) async fn says(kept: &Kept, source: &str, event_id: &str, about: &Record, found: Found) -> Heard {
+pub(crate) async fn says(
+    kept: &Kept,
+    source: &str,
+    event_id: &str,
+    about: &Record,
+    found: LookUpAnswer,
+) -> Heard {
     let statement = Statement::new(
         source.to_owned(),
         event_id.to_owned(),
@@ -425,7 +431,7 @@ async fn evidence_that_contradicts_changes_nothing(lab: impl Lab) {
     let complete = Change::complete(record.head.fence(), sample::created("answered"));
     kept.store().apply(&record.id, &complete).await.expect("the store answers");
     says(&kept, "provider", "same", &record, created()).await;
-    says(&kept, "provider", "otherwise", &record, Found::NotExecuted(Proof::ProviderTombstone)).await;
+    says(&kept, "provider", "otherwise", &record, LookUpAnswer::NotExecuted(Proof::ProviderTombstone)).await;
     let before = now_is(&kept, &record).await;
     let report = reconciler(&kept, Arc::new(NoLookUp)).once().await;
     assert_eq!((report.by_evidence, report.trouble), (0, None));
@@ -466,7 +472,7 @@ impl Settle for Picky {
 async fn trouble_with_one_statement_does_not_silence_the_others(lab: impl Lab) {
     let kept = lab.kept().await;
     let record = unknown(&kept, "k").await;
-    let declined = Found::Failed(sample::result(&sample::response(402, "declined")));
+    let declined = LookUpAnswer::Failed(sample::result(&sample::response(402, "declined")));
     says(&kept, "provider", "e1", &record, declined).await;
     says(&kept, "provider", "e2", &record, created()).await;
     let reconciler = reconciler(&kept, Arc::new(NoLookUp)).settle_with(Arc::new(Picky(kept.clone())));
@@ -477,7 +483,7 @@ async fn trouble_with_one_statement_does_not_silence_the_others(lab: impl Lab) {
 async fn evidence_of_execution_wins_over_not_executed(lab: impl Lab) {
     let kept = lab.kept().await;
     let record = unknown(&kept, "k").await;
-    says(&kept, "provider", "e1", &record, Found::NotExecuted(Proof::ProviderTombstone)).await;
+    says(&kept, "provider", "e1", &record, LookUpAnswer::NotExecuted(Proof::ProviderTombstone)).await;
     says(&kept, "provider", "e2", &record, created()).await;
     assert_eq!(reconciler(&kept, Arc::new(NoLookUp)).once().await.by_evidence, 1);
     assert_eq!(state_of(&kept, &record).await, StateName::Succeeded);
@@ -494,7 +500,7 @@ async fn petrify(lab: &impl Lab, source: &str) {
 async fn nothing_frees_a_key_beside_evidence_that_cannot_be_read(lab: impl Lab) {
     let (kept, provider) = (lab.kept().await, Arc::new(Provider::default()));
     let record = unknown(&kept, "k").await;
-    let not_executed = || Found::NotExecuted(Proof::ProviderTombstone);
+    let not_executed = || LookUpAnswer::NotExecuted(Proof::ProviderTombstone);
     says(&kept, "damaged", "e1", &record, created()).await;
     petrify(&lab, "damaged").await;
     says(&kept, "provider", "e2", &record, not_executed()).await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use semel_core::{Change, Found, OperationId, Record, StateName, Statement, StoreAnswer, StoreError};
+use semel_core::{Change, LookUpAnswer, OperationId, Record, StateName, Statement, StoreAnswer, StoreError};
 use semel_flow::reconcile::{Finding, LookUp, NoLookUp, Settle};
 use semel_testkit::sample;
 
@@ -25,7 +25,7 @@ impl LookUp for Asked {
         if self.stands {
             stand();
         }
-        Finding::new(Found::Executed(sample::created("charged")), "it has it")
+        Finding::new(LookUpAnswer::Executed(sample::created("charged")), "it has it")
     }
 }
 
@@ -53,7 +53,7 @@ async fn a_process_that_reconciles() {
     say("\nready");
     if let Some(about) = task.strip_prefix("before it uses evidence about ") {
         let about: OperationId = about.parse().expect("it is an id");
-        let found = Found::Executed(sample::created("charged"));
+        let found = LookUpAnswer::Executed(sample::created("charged"));
         let statement = Statement::new("provider".into(), "e1".into(), about, found, "it came".into());
         kept.store().take_in(&statement.expect("it is a verdict")).await.expect("it is kept");
         let _ = reconciler.use_evidence_about(about).await;

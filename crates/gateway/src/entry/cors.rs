@@ -135,7 +135,7 @@ fn is_token(text: &[u8]) -> bool {
 mod tests {
     use semel_core::Problem;
     use semel_core::policy::Profile;
-    use semel_core::problem::Kind;
+    use semel_core::problem::ProblemKind;
 
     use super::*;
 
@@ -154,7 +154,7 @@ mod tests {
     }
 
     fn own() -> Response<Body> {
-        semel_http::problem(&Problem::new(Kind::MissingKey, "No key."), Profile::Ietf)
+        semel_http::problem(&Problem::new(ProblemKind::MissingKey, "No key."), Profile::Ietf)
     }
 
     fn text<'a>(answer: &'a Response<Body>, name: &HeaderName) -> Option<&'a str> {

@@ -7,7 +7,7 @@ use http::{Method, Request, Uri, Version};
 use semel_core::Problem;
 use semel_core::fields;
 use semel_core::path::RequestPath;
-use semel_core::problem::Kind;
+use semel_core::problem::ProblemKind;
 
 use crate::guard::is_authority;
 
@@ -33,12 +33,12 @@ pub fn normalize<B>(request: Request<B>) -> Result<Request<B>, Problem> {
 }
 
 fn refuse<T>(detail: &str) -> Result<T, Problem> {
-    Err(Problem::new(Kind::MalformedRequest, detail))
+    Err(Problem::new(ProblemKind::MalformedRequest, detail))
 }
 
 fn check_fields(headers: &HeaderMap) -> Result<(), Problem> {
     if headers.len() > MAX_FIELDS {
-        return Err(Problem::new(Kind::RequestHeadTooLarge, "The request has too many field lines."));
+        return Err(Problem::new(ProblemKind::RequestHeadTooLarge, "The request has too many field lines."));
     }
     if headers.get_all(HOST).iter().count() > 1 || headers.get_all(CONTENT_LENGTH).iter().count() > 1 {
         return refuse("Host or Content-Length is there twice.");
@@ -193,7 +193,7 @@ mod tests {
         let many: Vec<(&'static str, &'static str)> = vec![("x-field", "1"); 129];
         assert_eq!(
             normalize(request("GET", "/", &many)).expect_err("too many").kind,
-            Kind::RequestHeadTooLarge
+            ProblemKind::RequestHeadTooLarge
         );
     }
 

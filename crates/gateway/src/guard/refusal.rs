@@ -5,7 +5,7 @@
 use http::{HeaderName, HeaderValue};
 use semel_core::Problem;
 use semel_core::policy::Profile;
-use semel_core::problem::{Kind, PROBLEMS_PATH};
+use semel_core::problem::{PROBLEMS_PATH, ProblemKind};
 use thiserror::Error;
 
 /// Fault in the bytes of a connection. Its text is the `detail` that a client reads.
@@ -129,11 +129,11 @@ pub enum Refusal {
 
 impl Refusal {
     /// Returns the kind of problem in the response.
-    pub(super) fn kind(self) -> Kind {
+    pub(super) fn kind(self) -> ProblemKind {
         match self {
-            Refusal::HeadTooLarge | Refusal::TooManyFields => Kind::RequestHeadTooLarge,
-            Refusal::HeadTimeout => Kind::RequestHeadTimeout,
-            _ => Kind::MalformedRequest,
+            Refusal::HeadTooLarge | Refusal::TooManyFields => ProblemKind::RequestHeadTooLarge,
+            Refusal::HeadTimeout => ProblemKind::RequestHeadTimeout,
+            _ => ProblemKind::MalformedRequest,
         }
     }
 

@@ -5,7 +5,7 @@
 
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
-use semel_core::problem::Kind;
+use semel_core::problem::ProblemKind;
 
 use crate::body::Body;
 
@@ -45,7 +45,7 @@ pub fn as_grpc(answer: Response<Body>) -> Response<Body> {
     let facts = AnswerFacts::of(&answer);
     let told = match (facts.code, facts.decision) {
         (Some(code), _) => code,
-        (None, Some(AnswerDecision::InProgress | AnswerDecision::Accepted)) => Kind::InProgress.code(),
+        (None, Some(AnswerDecision::InProgress | AnswerDecision::Accepted)) => ProblemKind::InProgress.code(),
         (None, _) => return answer,
     };
     if is_grpc(answer.headers()) {
@@ -69,21 +69,21 @@ pub fn as_grpc(answer: Response<Body>) -> Response<Body> {
 
 /// Returns the gRPC status of an answer with this code.
 fn status(code: &str, http: StatusCode) -> Status {
-    match Kind::ALL.into_iter().find(|kind| kind.code() == code) {
+    match ProblemKind::ALL.into_iter().find(|kind| kind.code() == code) {
         // The command ran, runs, or may have run: another key could have a second effect. `ABORTED` would invite one.
         Some(
-            Kind::OutcomeUnknown
-            | Kind::InProgress
-            | Kind::KeyReused
-            | Kind::RecordExpired
-            | Kind::ResponseNotRetained,
+            ProblemKind::OutcomeUnknown
+            | ProblemKind::InProgress
+            | ProblemKind::KeyReused
+            | ProblemKind::RecordExpired
+            | ProblemKind::ResponseNotRetained,
         ) => Status::FailedPrecondition,
-        Some(Kind::DuplicateBusinessReference) => Status::AlreadyExists,
+        Some(ProblemKind::DuplicateBusinessReference) => Status::AlreadyExists,
         // The call was not protected, and may have run: clients retry `UNAVAILABLE` by themselves.
-        Some(Kind::UpstreamFailed) if http == StatusCode::GATEWAY_TIMEOUT => Status::DeadlineExceeded,
-        Some(Kind::UpstreamFailed) => Status::Unknown,
+        Some(ProblemKind::UpstreamFailed) if http == StatusCode::GATEWAY_TIMEOUT => Status::DeadlineExceeded,
+        Some(ProblemKind::UpstreamFailed) => Status::Unknown,
         // Nothing ran.
-        Some(Kind::UpstreamUnreachable) => Status::Unavailable,
+        Some(ProblemKind::UpstreamUnreachable) => Status::Unavailable,
         Some(_) | None => match http {
             StatusCode::UNAUTHORIZED => Status::Unauthenticated,
             StatusCode::FORBIDDEN => Status::PermissionDenied,
@@ -141,12 +141,12 @@ mod tests {
 
     #[test]
     fn only_what_did_not_run_may_be_tried_again() {
-        for kind in Kind::ALL {
+        for kind in ProblemKind::ALL {
             let usual = kind.status(Profile::Ietf);
             let given = status(kind.code(), usual);
             if given == Status::Unavailable {
                 let nothing_ran =
-                    usual == StatusCode::SERVICE_UNAVAILABLE || kind == Kind::UpstreamUnreachable;
+                    usual == StatusCode::SERVICE_UNAVAILABLE || kind == ProblemKind::UpstreamUnreachable;
                 assert!(nothing_ran, "{}", kind.code());
             }
         }
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_problem_becomes_a_head_and_nothing_else() {
-        let problem = Problem::new(Kind::MissingKey, "100 % of calls need a key \u{fc}");
+        let problem = Problem::new(ProblemKind::MissingKey, "100 % of calls need a key \u{fc}");
         let answer = as_grpc(told(&problem, Profile::Ietf));
         assert_eq!(answer.status(), StatusCode::OK);
         assert_eq!(answer.headers()["grpc-status"], "3");

@@ -3,7 +3,7 @@
 use http::StatusCode;
 use http::header::{HeaderValue, LOCATION, WWW_AUTHENTICATE};
 use semel_core::policy::{InProgress, Mode, Policy, Profile};
-use semel_core::problem::Kind;
+use semel_core::problem::ProblemKind;
 use semel_core::{OperationId, Problem, Reason, Record, TierTooLow};
 
 use super::document::document;
@@ -26,19 +26,23 @@ pub(crate) fn tier_too_low(shortfall: TierTooLow, policy: &Policy) -> Answer {
     let detail = format!(
         "This operation needs a store of {needed}, and the store promises {promised} at this moment, so nothing was run."
     );
-    told(AnswerDecision::StoreError, &Problem::new(Kind::StoreUnavailable, detail).retry_after(SOON), policy)
+    told(
+        AnswerDecision::StoreError,
+        &Problem::new(ProblemKind::StoreUnavailable, detail).retry_after(SOON),
+        policy,
+    )
 }
 
 /// Returns the problem of a store that cannot be reached.
 pub(crate) fn store_unavailable_problem() -> Problem {
     let detail = "The record of this command could not be read or written, so nothing was run.";
-    Problem::new(Kind::StoreUnavailable, detail).retry_after(SOON)
+    Problem::new(ProblemKind::StoreUnavailable, detail).retry_after(SOON)
 }
 
 /// Answers that the caller could not be authorized: nothing ran, and nothing was looked up.
 pub(crate) fn authorization_unavailable(profile: Profile) -> Answer {
     let detail = "Whether this caller may do this could not be checked, so nothing was run.";
-    Answer::problem(&Problem::new(Kind::AuthorizationUnavailable, detail).retry_after(SOON), profile)
+    Answer::problem(&Problem::new(ProblemKind::AuthorizationUnavailable, detail).retry_after(SOON), profile)
 }
 
 /// Answers that the tenant or the caller has used up its quota: nothing ran.
@@ -49,13 +53,13 @@ pub(crate) fn quota_exceeded(problem: &Problem, policy: &Policy) -> Answer {
 /// Answers that the process is ending: nothing ran.
 pub(crate) fn shutting_down(policy: &Policy) -> Answer {
     let detail = "This server is about to stop and takes no new commands.";
-    told(AnswerDecision::Refused, &Problem::new(Kind::ShuttingDown, detail).retry_after(SOON), policy)
+    told(AnswerDecision::Refused, &Problem::new(ProblemKind::ShuttingDown, detail).retry_after(SOON), policy)
 }
 
 /// Answers that the key belongs to another request, and tells nothing of that request.
 pub(crate) fn mismatch(policy: &Policy) -> Answer {
     let detail = "This key was used before with another method, path, content type or body.";
-    told(AnswerDecision::Mismatch, &Problem::new(Kind::KeyReused, detail), policy)
+    told(AnswerDecision::Mismatch, &Problem::new(ProblemKind::KeyReused, detail), policy)
 }
 
 /// Answers that another request, or a worker, holds the command. A client that was told to poll is told so again.
@@ -64,7 +68,7 @@ pub(crate) fn in_progress(record: &Record, policy: &Policy) -> Answer {
     match policy.in_progress {
         InProgress::Conflict if !told_to_poll => {
             let detail = "The first request with this key has not finished yet.";
-            let conflict = Problem::new(Kind::InProgress, detail).about(record.operation_id);
+            let conflict = Problem::new(ProblemKind::InProgress, detail).about(record.operation_id);
             told(AnswerDecision::InProgress, &conflict.retry_after(SOON), policy)
         }
         InProgress::Conflict | InProgress::Accepted => {
@@ -83,28 +87,29 @@ pub(crate) fn accepted(record: &Record, policy: &Policy) -> Answer {
 /// Answers that another request holds the command in a transaction that cannot be read.
 pub(crate) fn unseen(policy: &Policy) -> Answer {
     let detail = "The first request with this key has not finished yet.";
-    told(AnswerDecision::InProgress, &Problem::new(Kind::InProgress, detail).retry_after(SOON), policy)
+    told(AnswerDecision::InProgress, &Problem::new(ProblemKind::InProgress, detail).retry_after(SOON), policy)
 }
 
 /// Answers that the record has a fingerprint of a version that this program cannot compare: nothing ran.
 pub(crate) fn newer_record(record: &Record, policy: &Policy) -> Answer {
     let detail = "The record of this key was made by another version of this service, and cannot be compared with the \
                   request here. Nothing was run.";
-    let problem = Problem::new(Kind::StoreUnavailable, detail).about(record.operation_id).retry_after(SOON);
+    let problem =
+        Problem::new(ProblemKind::StoreUnavailable, detail).about(record.operation_id).retry_after(SOON);
     told(AnswerDecision::StoreError, &problem, policy)
 }
 
 /// Answers that no request holds the command any more, and that this one may not run it either.
 pub(crate) fn vacant(policy: &Policy) -> Answer {
     let detail = "The first request with this key ended without running. Send this one again.";
-    told(AnswerDecision::InProgress, &Problem::new(Kind::InProgress, detail).retry_after(SOON), policy)
+    told(AnswerDecision::InProgress, &Problem::new(ProblemKind::InProgress, detail).retry_after(SOON), policy)
 }
 
 /// Answers that the outcome is unknown. The status says how it became so.
 pub(crate) fn outcome_unknown(id: OperationId, status: StatusCode, detail: &str, policy: &Policy) -> Answer {
     told(
         AnswerDecision::Unknown,
-        &Problem::new(Kind::OutcomeUnknown, detail).about(id).with_status(status),
+        &Problem::new(ProblemKind::OutcomeUnknown, detail).about(id).with_status(status),
         policy,
     )
 }
@@ -113,7 +118,11 @@ pub(crate) fn outcome_unknown(id: OperationId, status: StatusCode, detail: &str,
 pub(crate) fn cut_off(policy: &Policy) -> Answer {
     let detail = "The command may have been begun. Send the same request again to learn what became of it.";
     let status = StatusCode::INTERNAL_SERVER_ERROR;
-    told(AnswerDecision::Unknown, &Problem::new(Kind::OutcomeUnknown, detail).with_status(status), policy)
+    told(
+        AnswerDecision::Unknown,
+        &Problem::new(ProblemKind::OutcomeUnknown, detail).with_status(status),
+        policy,
+    )
 }
 
 /// Answers a retry of a command whose outcome is unknown.
@@ -127,7 +136,7 @@ pub(crate) fn expired(record: &Record, policy: &Policy) -> Answer {
     let detail = "The command with this key ran; its response is no longer kept.";
     told(
         AnswerDecision::Expired,
-        &Problem::new(Kind::RecordExpired, detail).about(record.operation_id),
+        &Problem::new(ProblemKind::RecordExpired, detail).about(record.operation_id),
         policy,
     )
 }
@@ -135,7 +144,7 @@ pub(crate) fn expired(record: &Record, policy: &Policy) -> Answer {
 /// Answers that another command holds the business reference. Only its own caller is told which.
 pub(crate) fn duplicate_reference(holder: Option<OperationId>, policy: &Policy) -> Answer {
     let detail = "Another command of this operation already has this business reference. Nothing ran.";
-    let duplicate = Problem::new(Kind::DuplicateBusinessReference, detail);
+    let duplicate = Problem::new(ProblemKind::DuplicateBusinessReference, detail);
     let duplicate = holder.into_iter().fold(duplicate, Problem::about);
     told(AnswerDecision::Refused, &duplicate, policy)
 }
@@ -147,7 +156,11 @@ pub(crate) fn result_denied(
     challenge: Option<HeaderValue>,
     policy: &Policy,
 ) -> Answer {
-    let kind = if status == StatusCode::UNAUTHORIZED { Kind::Unauthenticated } else { Kind::Forbidden };
+    let kind = if status == StatusCode::UNAUTHORIZED {
+        ProblemKind::Unauthenticated
+    } else {
+        ProblemKind::Forbidden
+    };
     let detail =
         "The command ran before, and did not run again. The service does not show this caller what it made.";
     let mut answer = told(AnswerDecision::Refused, &Problem::new(kind, detail).about(id), policy);
@@ -166,7 +179,7 @@ pub(crate) fn result_unavailable(
 ) -> Answer {
     let detail =
         "The command ran before, and did not run again. What it made cannot be fetched at this moment.";
-    let unavailable = Problem::new(Kind::ResultUnavailable, detail).about(id).with_status(status);
+    let unavailable = Problem::new(ProblemKind::ResultUnavailable, detail).about(id).with_status(status);
     let mut answer = told(AnswerDecision::Refused, &unavailable.retry_after(SOON), policy);
     if let Some(location) = bare.headers().get(LOCATION) {
         answer.headers_mut().insert(LOCATION, location.clone());
@@ -177,6 +190,6 @@ pub(crate) fn result_unavailable(
 /// Answers that the stored response cannot be read. The command does not run again for that.
 pub(crate) fn unreadable(record: &Record, policy: &Policy) -> Answer {
     let detail = "The command ran; its stored response cannot be read.";
-    let problem = Problem::new(Kind::ResponseUnreadable, detail).about(record.operation_id);
+    let problem = Problem::new(ProblemKind::ResponseUnreadable, detail).about(record.operation_id);
     told(AnswerDecision::StoreError, &problem, policy)
 }

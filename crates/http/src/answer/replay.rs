@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{CACHE_CONTROL, CONTENT_LOCATION, HeaderValue, LOCATION};
 use semel_core::policy::Policy;
-use semel_core::problem::Kind;
+use semel_core::problem::ProblemKind;
 use semel_core::{Problem, Record, Response, RetryAdvice};
 
 use crate::body::Body;
@@ -81,7 +81,7 @@ fn without_body(record: &Record, stored: &Response, policy: &Policy) -> Answer {
 
 /// Replays the head of a stored response, with a problem that says why there is no more.
 fn head_only(record: &Record, stored: &Response, detail: &str, policy: &Policy) -> Answer {
-    let gone = Problem::new(Kind::ResponseNotRetained, detail).about(record.operation_id);
+    let gone = Problem::new(ProblemKind::ResponseNotRetained, detail).about(record.operation_id);
     let mut answer = Answer::problem(&gone.with_status(stored.status), policy.profile);
     for (name, value) in &stored.headers {
         // Beside the fields of the problem itself.
@@ -92,7 +92,7 @@ fn head_only(record: &Record, stored: &Response, detail: &str, policy: &Policy) 
     }
     *answer.response.status_mut() = stored.status;
     headers::mark_replayed(answer.headers_mut(), record, policy);
-    headers::advise(answer.headers_mut(), Some(Kind::ResponseNotRetained.retry_advice()));
+    headers::advise(answer.headers_mut(), Some(ProblemKind::ResponseNotRetained.retry_advice()));
     answer.decided(AnswerDecision::Replayed).about(record)
 }
 

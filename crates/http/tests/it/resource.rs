@@ -1,5 +1,7 @@
 //! Pages below `/.well-known/semel/`.
 
+use semel_core::problem::ProblemKind;
+
 use crate::lab::{Lab, Send, pay, problem};
 
 fn ask(target: &str) -> Send {
@@ -69,7 +71,7 @@ async fn only_get_is_answered_there() {
 #[tokio::test]
 async fn every_problem_is_described_where_it_links_to() {
     let lab = Lab::new().await;
-    for kind in semel_core::problem::Kind::ALL {
+    for kind in ProblemKind::ALL {
         let page =
             lab.send(ask(&format!("/.well-known/semel/problems/{}", kind.slug())).without("x-user")).await;
         assert_eq!(page.status, 200);

@@ -10,7 +10,7 @@ use http::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderValue, ORIGIN};
 use http::uri::Authority;
 use http::{StatusCode, Uri};
 use semel_core::Problem;
-use semel_core::problem::Kind;
+use semel_core::problem::ProblemKind;
 
 /// Names by which a listener without tokens may be addressed.
 pub(crate) struct Hosts {
@@ -30,7 +30,7 @@ impl Hosts {
             return Ok(());
         }
         Err(Problem::new(
-            Kind::Forbidden,
+            ProblemKind::Forbidden,
             "Without tokens, this listener answers to its own address and to localhost only: ask for it by one of them, \
              or name the host of the request in `admin_hosts`.",
         ))
@@ -57,14 +57,14 @@ impl Hosts {
 pub(crate) fn check_change(headers: &HeaderMap) -> Result<(), Problem> {
     if !is_json(headers) {
         let problem = Problem::new(
-            Kind::MalformedRequest,
+            ProblemKind::MalformedRequest,
             "An action is described by a JSON object: send it with `Content-Type: application/json`.",
         );
         return Err(problem.with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE));
     }
     if is_from_elsewhere(headers) {
         return Err(Problem::new(
-            Kind::Forbidden,
+            ProblemKind::Forbidden,
             "A browser sent this for a page from elsewhere. Nothing was changed.",
         ));
     }

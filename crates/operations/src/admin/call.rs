@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{StatusCode, Uri};
-use semel_core::problem::Kind;
+use semel_core::problem::ProblemKind;
 use semel_core::{Note, OperationId, Problem};
 use semel_settings::{Role, nearest};
 use serde_json::{Map, Value};
@@ -50,7 +50,7 @@ impl Answer {
 
 /// Returns the problem for a malformed request.
 pub(crate) fn malformed(detail: impl Into<String>) -> Problem {
-    Problem::new(Kind::MalformedRequest, detail)
+    Problem::new(ProblemKind::MalformedRequest, detail)
 }
 
 /// Query parameters, each at most once.
@@ -158,5 +158,5 @@ impl Call {
 
 /// Returns the problem for a caller whose role does not suffice.
 pub(crate) fn forbidden() -> Problem {
-    Problem::new(Kind::Forbidden, "This needs a token with the role operator.")
+    Problem::new(ProblemKind::Forbidden, "This needs a token with the role operator.")
 }

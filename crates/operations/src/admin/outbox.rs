@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use semel_core::Problem;
 use semel_core::outbox::{Intervention, Outbox};
-use semel_core::problem::Kind;
+use semel_core::problem::ProblemKind;
 use serde_json::{Value, json};
 
 use super::call::{Answer, Call, malformed};
@@ -13,7 +13,7 @@ use crate::operate::messages::{Wanted, absent, act, done, full, summary};
 
 /// Returns the outbox. A store in memory has none.
 fn outbox(call: &Call) -> Result<&Arc<dyn Outbox>, Problem> {
-    let none = || Problem::new(Kind::NotFound, "a store in memory has no messages");
+    let none = || Problem::new(ProblemKind::NotFound, "a store in memory has no messages");
     call.admin.outbox.as_ref().ok_or_else(none)
 }
 
@@ -30,7 +30,7 @@ pub(crate) async fn list(call: Call) -> Result<Answer, Problem> {
 pub(crate) async fn show(call: Call) -> Result<Answer, Problem> {
     let (outbox, with_body) = (outbox(&call)?, call.wants_body()?);
     let (Some(message), now) = outbox.message(&call.id).await.map_err(unavailable)? else {
-        return Err(Problem::new(Kind::NotFound, absent(&call.id)));
+        return Err(Problem::new(ProblemKind::NotFound, absent(&call.id)));
     };
     let mut shown = full(&message, now);
     if with_body {
@@ -50,5 +50,5 @@ pub(crate) async fn discard(call: Call) -> Result<Answer, Problem> {
 async fn intervene(call: Call, intervention: Intervention) -> Result<Answer, Problem> {
     let (outbox, note) = (outbox(&call)?, call.note("")?);
     let acted = act(&**outbox, &call.id, intervention, note.who, note.why).await.map_err(unavailable)?;
-    told(acted, Kind::NotFound, |state| done(&call.id, state))
+    told(acted, ProblemKind::NotFound, |state| done(&call.id, state))
 }

@@ -4,7 +4,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use semel_core::problem::Kind;
+use semel_core::problem::ProblemKind;
 use semel_core::{Change, Epoch, Problem, Record, Records, Store};
 use semel_flow::reconcile::Outcome;
 use serde_json::{Value, json};
@@ -36,7 +36,7 @@ pub(crate) async fn list(call: Call) -> Result<Answer, Problem> {
 pub(crate) async fn show(call: Call) -> Result<Answer, Problem> {
     let (id, with_body) = (call.operation_id()?, call.wants_body()?);
     let found = find(&*call.admin.store, id).await.map_err(unavailable)?;
-    let found = found.ok_or_else(|| Problem::new(Kind::OperationNotFound, absent(id)))?;
+    let found = found.ok_or_else(|| Problem::new(ProblemKind::OperationNotFound, absent(id)))?;
     let mut shown = found.to_json();
     if with_body {
         shown["response"] = found.record.as_ref().map_or(Ok(Value::Null), response)?;
@@ -48,7 +48,8 @@ pub(crate) async fn show(call: Call) -> Result<Answer, Problem> {
 fn response(record: &Record) -> Result<Value, Problem> {
     let Some(result) = &record.result else { return Ok(Value::Null) };
     let response = result.response.decode();
-    let response = response.map_err(|why| Problem::new(Kind::ResponseUnreadable, format!("{why}.")))?;
+    let response =
+        response.map_err(|why| Problem::new(ProblemKind::ResponseUnreadable, format!("{why}.")))?;
     let mut shown = json!({ "status": response.status.as_u16(), "headers": fields(&response.headers) });
     match &response.body {
         Some(body) => insert_bytes(&mut shown, "body", body),
@@ -60,7 +61,7 @@ fn response(record: &Record) -> Result<Value, Problem> {
 pub(crate) async fn history(call: Call) -> Result<Answer, Problem> {
     let id = call.operation_id()?;
     let found = find(&*call.admin.store, id).await.map_err(unavailable)?;
-    let found = found.ok_or_else(|| Problem::new(Kind::OperationNotFound, absent(id)))?;
+    let found = found.ok_or_else(|| Problem::new(ProblemKind::OperationNotFound, absent(id)))?;
     let around = Around { same_store: "", config: &call.admin.config };
     Ok(Answer::json(&story::to_json(id, &found, &around)))
 }
@@ -70,8 +71,8 @@ pub(crate) async fn request(call: Call) -> Result<Answer, Problem> {
     let (id, note) = (call.operation_id()?, call.note(requests::ACTION)?);
     match requests::read(&*call.admin.store, id, &note).await.map_err(unavailable)? {
         Reading::Kept(request) => Ok(Answer::json(&requests::to_json(id, &request))),
-        Reading::Absent(why) => Err(Problem::new(Kind::OperationNotFound, why)),
-        Reading::NotKept(why) => Err(Problem::new(Kind::NotFound, why)),
+        Reading::Absent(why) => Err(Problem::new(ProblemKind::OperationNotFound, why)),
+        Reading::NotKept(why) => Err(Problem::new(ProblemKind::NotFound, why)),
         Reading::Unreadable(why) => Err(refused(&why)),
     }
 }
@@ -86,7 +87,7 @@ pub(crate) async fn resolve(call: Call) -> Result<Answer, Problem> {
         said.change(policy, attempt)
     };
     let acted = act(&*admin.store, id, change, note).await.map_err(unavailable)?;
-    told(acted, Kind::OperationNotFound, |state| {
+    told(acted, ProblemKind::OperationNotFound, |state| {
         let mut shown = done(id, state);
         if loses_its_body {
             shown["bodyStored"] = false.into();
@@ -106,7 +107,7 @@ pub(crate) async fn purge(call: Call) -> Result<Answer, Problem> {
 async fn change_record(call: Call, action: &str, change: Change) -> Result<Answer, Problem> {
     let (id, note) = (call.operation_id()?, call.note(action)?);
     let acted = act(&*call.admin.store, id, |_| change, note).await.map_err(unavailable)?;
-    told(acted, Kind::OperationNotFound, |state| done(id, state))
+    told(acted, ProblemKind::OperationNotFound, |state| done(id, state))
 }
 
 /// Returns the attempt that the operator names.
@@ -203,7 +204,7 @@ pub(crate) async fn reconcile(call: Call) -> Result<Answer, Problem> {
         return Err(refused(why));
     };
     let look = reconciler.look_noted(id, note).await.map_err(unavailable)?;
-    let look = look.ok_or_else(|| Problem::new(Kind::OperationNotFound, absent(id)))?;
+    let look = look.ok_or_else(|| Problem::new(ProblemKind::OperationNotFound, absent(id)))?;
     let result = match &look.outcome {
         Outcome::Resolved(_) => "resolved",
         Outcome::Again { .. } => "again",

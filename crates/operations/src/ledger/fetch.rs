@@ -5,7 +5,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body_util::Full;
-use semel_flow::reconcile::ledger::{Ages, Columns, Format, Ledger, Reading};
+use semel_flow::reconcile::ledger::{Ages, Format, Ledger, LedgerColumns, Reading};
 use semel_gateway::service::tls_settings;
 use semel_outgoing::{Client, Error, ServiceAnswer};
 use semel_settings::LedgerUrl;
@@ -14,7 +14,7 @@ use semel_settings::LedgerUrl;
 const ANY: &str = "application/x-ndjson, text/csv, application/json";
 
 /// Reads the whole ledger within its timeout.
-pub(super) async fn fetch(url: &LedgerUrl, columns: &Columns, ages: Ages) -> anyhow::Result<Ledger> {
+pub(super) async fn fetch(url: &LedgerUrl, columns: &LedgerColumns, ages: Ages) -> anyhow::Result<Ledger> {
     ask(url, columns, ages).await.map_err(|error| match error.downcast_ref() {
         Some(Error::TimedOut(timeout)) => {
             anyhow::anyhow!("not all of it arrived within {timeout:?}, which is `timeout`")
@@ -23,7 +23,7 @@ pub(super) async fn fetch(url: &LedgerUrl, columns: &Columns, ages: Ages) -> any
     })
 }
 
-async fn ask(url: &LedgerUrl, columns: &Columns, ages: Ages) -> anyhow::Result<Ledger> {
+async fn ask(url: &LedgerUrl, columns: &LedgerColumns, ages: Ages) -> anyhow::Result<Ledger> {
     let client = self::client(url)?;
     let answer = client.send(request(&client, url)?).await?;
     let head = &answer.head;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use semel_core::{Filter, Records, StateName};
-use semel_flow::reconcile::ledger::{Ages, Columns, Format, Ledger, Reading};
+use semel_flow::reconcile::ledger::{Ages, Format, Ledger, LedgerColumns, Reading};
 use semel_settings::{LedgerSide, LedgerSource};
 
 use super::fetch::fetch;
@@ -69,12 +69,12 @@ async fn records(store: &dyn Records, operation: Option<&str>, ages: Ages) -> an
     }
 }
 
-fn file(path: &Path, format: Format, columns: &Columns, ages: Ages) -> anyhow::Result<Ledger> {
+fn file(path: &Path, format: Format, columns: &LedgerColumns, ages: Ages) -> anyhow::Result<Ledger> {
     let opened = File::open(path).with_context(|| format!("cannot open {}", path.display()));
     all(&mut opened?, format, columns, ages).with_context(|| path.display().to_string())
 }
 
-fn all(input: &mut dyn Read, format: Format, columns: &Columns, ages: Ages) -> anyhow::Result<Ledger> {
+fn all(input: &mut dyn Read, format: Format, columns: &LedgerColumns, ages: Ages) -> anyhow::Result<Ledger> {
     let mut reading = Reading::new(format, columns, ages)?;
     let mut piece = vec![0; PIECE];
     loop {

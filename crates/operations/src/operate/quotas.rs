@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use semel_core::quota::{Kept, Limits, Rate, Subject, Usage, UsageEntry};
+use semel_core::quota::{Limits, Rate, StoredAmount, Subject, Usage, UsageEntry};
 use semel_core::{StoreError, Timestamp};
 use serde_json::{Value, json};
 
@@ -51,7 +51,7 @@ impl SubjectQuotas {
         now: Timestamp,
     ) -> Result<SubjectQuotas, StoreError> {
         let (allowance, level) = (limits.of(&subject), entry.level(now));
-        let kept = if allowance.is_capped() { usage.kept(&subject).await? } else { Kept::default() };
+        let kept = if allowance.is_capped() { usage.kept(&subject).await? } else { StoredAmount::default() };
         Ok(SubjectQuotas {
             used_at: entry.used_at,
             new_keys: allowance.new_keys.map(|rate| RateLeft::new(rate, level.new_keys, now)),

@@ -10,7 +10,7 @@ use semel_core::response::reference;
 use semel_core::transition::{Proof, Refusal};
 use semel_core::{
     About, Change, Decision, Epoch, Filter, Note, NoteTaken, OperationId, Progress, Record, Records,
-    Response, State, StateName, StepKind, StoreError, StoredResult, Timestamp, Unreadable,
+    Response, State, StateName, StepKind, StoreError, StoredResult, Timestamp, UnreadableRecord,
 };
 use serde_json::{Value, json};
 
@@ -72,7 +72,7 @@ pub fn summary(record: &Record) -> Value {
 }
 
 /// Returns an unreadable record as a list shows it, as JSON. The names are stable.
-pub fn unreadable(record: &Unreadable) -> Value {
+pub fn unreadable(record: &UnreadableRecord) -> Value {
     json!({ "operationId": record.operation_id.to_string(), "state": "unreadable", "why": record.why })
 }
 

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use semel_core::{
     Change, Epoch, Filter, Note, NoteTaken, OperationId, Progress, Record, Records, StateName, StepKind,
-    Unreadable,
+    UnreadableRecord,
 };
 use semel_operations::operate::records::{
     FIRST_ATTEMPT, Said, Wanted, absent, done, find, is_an_answer, summary,
@@ -326,7 +326,7 @@ fn list(store: &Arc<dyn Records>, args: &ListArgs) -> anyhow::Result<Done> {
     ));
     let mut bad = 0;
     while let Some((page, unreadable)) = next_page(store, &mut filter)? {
-        for Unreadable { operation_id, why } in &unreadable {
+        for UnreadableRecord { operation_id, why } in &unreadable {
             super::show(printable(&format!("{operation_id}  {:16}  {why}", "unreadable")));
         }
         bad += unreadable.len();
@@ -355,7 +355,7 @@ fn told_of(unreadable: usize) -> Done {
 }
 
 /// Page of a list: records, and those that cannot be read.
-type ListPage = (Vec<Record>, Vec<Unreadable>);
+type ListPage = (Vec<Record>, Vec<UnreadableRecord>);
 
 fn next_page(store: &Arc<dyn Records>, filter: &mut Filter) -> anyhow::Result<Option<ListPage>> {
     let (page, unreadable) = (blocking(store.list(filter))?, blocking(store.unreadable(filter))?);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use semel_core::quota::{Kept, Level, Report, Subject, Usage, UsageEntry, UsageFilter};
+use semel_core::quota::{Level, StoredAmount, Subject, Usage, UsageEntry, UsageFilter, UsageReport};
 use semel_core::reseal::{KeptPage, KeyUse, Resealed, ResealedBatch, SealedPlace};
 use semel_core::vault::SealedKind;
 use semel_core::{AuditEntry, AuditId, AuditLog, Backend, Outbox, Reseal, StoreError, StoreId, Timestamp};
@@ -29,7 +29,7 @@ impl<S: Usage + ?Sized> Usage for SealedStore<S> {
         self.inner.prepare().await
     }
 
-    async fn report(&self, reports: &[(Subject, Report)]) -> Result<Vec<Level>, StoreError> {
+    async fn report(&self, reports: &[(Subject, UsageReport)]) -> Result<Vec<Level>, StoreError> {
         self.inner.report(reports).await
     }
 
@@ -44,7 +44,7 @@ impl<S: Usage + ?Sized> Usage for SealedStore<S> {
         self.inner.list_usage(filter).await
     }
 
-    async fn kept(&self, subject: &Subject) -> Result<Kept, StoreError> {
+    async fn kept(&self, subject: &Subject) -> Result<StoredAmount, StoreError> {
         self.inner.kept(subject).await
     }
 

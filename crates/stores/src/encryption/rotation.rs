@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use semel_core::reseal::{Kept, Resealed, ResealedBatch, SealedPlace, Unreadable};
+use semel_core::reseal::{Resealed, ResealedBatch, SealedPlace, StoredValue, UnreadableValue};
 use semel_core::vault::SealedKind;
 use semel_core::{Reseal, StoreError, Vault, VaultError};
 
@@ -49,7 +49,7 @@ pub struct Rotated {
     /// How many cannot be read at all, and are left as they are; as of the last pass.
     pub unreadable: u64,
     /// Which they are, the first hundred of them.
-    pub unreadable_named: Vec<Unreadable>,
+    pub unreadable_named: Vec<UnreadableValue>,
     /// How many could not be written because another transaction holds them; as of the last pass.
     pub held: u64,
     /// Others went on writing under other keys, or in the clear, for as long as it was tried.
@@ -129,7 +129,7 @@ impl Rotation {
     }
 
     /// Seals it under the current key. Plaintext where none is expected is not sealed: that would make it genuine.
-    fn again(&self, kept: &Kept) -> Result<semel_core::Sealed, VaultError> {
+    fn again(&self, kept: &StoredValue) -> Result<semel_core::Sealed, VaultError> {
         let clear = self.vault.open_kept(&kept.about, kept.key_id.as_deref(), &kept.bytes)?;
         self.vault.seal(&kept.about, &clear)
     }

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use semel_core::{
     AttemptToken, Census, Change, Claim, Decision, Filter, Item, Note, NoteTaken, OperationId, Principal,
     Progress, Record, RecordId, Records, Snapshot, Store, StoreAnswer, StoreError, StoredRequest,
-    StoredResult, Tier, Timestamp, Unreadable, Upkeep, Vault, VaultError, Waiting, WaitingFilter,
+    StoredResult, Tier, Timestamp, UnreadableRecord, Upkeep, Vault, VaultError, Waiting, WaitingFilter,
     WaitingPage,
 };
 
@@ -215,7 +215,7 @@ impl<S: Records + ?Sized> Records for SealedStore<S> {
         Ok(self.all_opened(self.inner.list(filter).await?))
     }
 
-    async fn unreadable(&self, filter: &Filter) -> Result<Vec<Unreadable>, StoreError> {
+    async fn unreadable(&self, filter: &Filter) -> Result<Vec<UnreadableRecord>, StoreError> {
         self.inner.unreadable(filter).await
     }
 }

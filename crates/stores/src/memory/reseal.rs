@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use async_trait::async_trait;
-use semel_core::reseal::{Kept, KeptPage, KeyUse, Reseal, Resealed, ResealedBatch, SealedPlace};
+use semel_core::reseal::{KeptPage, KeyUse, Reseal, Resealed, ResealedBatch, SealedPlace, StoredValue};
 use semel_core::vault::SealedKind;
 use semel_core::{Record, Sealing, Statement, StoreError};
 
@@ -11,7 +11,7 @@ use super::{MemoryStore, Tables};
 
 impl Tables {
     /// Everything of this kind that is kept, in the order of its places.
-    fn kept(&self, kind: SealedKind) -> Vec<Kept> {
+    fn kept(&self, kind: SealedKind) -> Vec<StoredValue> {
         let mut records: Vec<&Record> = self.records.values().collect();
         match kind {
             SealedKind::Response => {
@@ -19,7 +19,7 @@ impl Tables {
                 let response = |record: &&Record| {
                     let result = record.result.as_ref()?;
                     let response = &result.response;
-                    Some(Kept {
+                    Some(StoredValue {
                         place: SealedPlace::Response(record.id, record.head.token, 0),
                         about: Sealing::result(record, result.status, response.format),
                         key_id: response.encryption_key_id.clone(),
@@ -32,7 +32,7 @@ impl Tables {
                 records.sort_by_key(|record| record.operation_id);
                 let request = |record: &&Record| {
                     let request = self.requests.get(&record.operation_id)?;
-                    Some(Kept {
+                    Some(StoredValue {
                         place: SealedPlace::Request(record.operation_id),
                         about: Sealing::request(record, request.format),
                         key_id: request.encryption_key_id.clone(),
@@ -47,7 +47,7 @@ impl Tables {
                 let response = |statement: &&Statement| {
                     let result = statement.result()?;
                     let response = &result.response;
-                    Some(Kept {
+                    Some(StoredValue {
                         place: SealedPlace::Evidence(statement.source.clone(), statement.event_id.clone()),
                         about: Sealing::statement(statement, result.status, response.format),
                         key_id: response.encryption_key_id.clone(),
@@ -126,10 +126,11 @@ impl Reseal for MemoryStore {
         after: Option<&SealedPlace>,
         limit: usize,
     ) -> Result<KeptPage, StoreError> {
-        let wanted = |kept: &Kept| {
+        let wanted = |kept: &StoredValue| {
             kept.key_id.as_deref() != Some(current) && after.is_none_or(|after| is_after(&kept.place, after))
         };
-        let kept: Vec<Kept> = self.tables().kept(kind).into_iter().filter(wanted).take(limit).collect();
+        let kept: Vec<StoredValue> =
+            self.tables().kept(kind).into_iter().filter(wanted).take(limit).collect();
         let last = kept.last().filter(|_| kept.len() == limit).map(|kept| kept.place.clone());
         Ok(KeptPage { kept, unreadable: Vec::new(), last })
     }

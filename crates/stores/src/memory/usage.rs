@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use semel_core::quota::{Kept, Level, Report, Subject, Usage, UsageEntry, UsageFilter};
+use semel_core::quota::{Level, StoredAmount, Subject, Usage, UsageEntry, UsageFilter, UsageReport};
 use semel_core::{StoreError, Timestamp};
 
 use super::MemoryStore;
@@ -14,9 +14,9 @@ impl Usage for MemoryStore {
         Ok(())
     }
 
-    async fn report(&self, reports: &[(Subject, Report)]) -> Result<Vec<Level>, StoreError> {
+    async fn report(&self, reports: &[(Subject, UsageReport)]) -> Result<Vec<Level>, StoreError> {
         let (mut tables, now) = (self.tables(), self.clock.now());
-        let charge = |(subject, report): &(Subject, Report)| {
+        let charge = |(subject, report): &(Subject, UsageReport)| {
             let entry = tables.usage.entry(subject.clone()).or_insert(UsageEntry::UNUSED);
             *entry = entry.charged(report, now);
             entry.level(now)
@@ -42,9 +42,9 @@ impl Usage for MemoryStore {
         Ok((wanted.map(|(subject, entry)| (subject.clone(), *entry)).collect(), now))
     }
 
-    async fn kept(&self, subject: &Subject) -> Result<Kept, StoreError> {
+    async fn kept(&self, subject: &Subject) -> Result<StoredAmount, StoreError> {
         let tables = self.tables();
-        let mut kept = Kept::default();
+        let mut kept = StoredAmount::default();
         for record in tables.records.values() {
             let is_its = record.principal.tenant() == subject.tenant()
                 && subject.caller().is_none_or(|caller| caller == record.principal.caller());

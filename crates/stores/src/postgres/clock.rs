@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use semel_core::Timestamp;
-use semel_core::jump::{ClockWatch, Reading};
+use semel_core::jump::{ClockReading, ClockWatch};
 use semel_core::time::BootTime;
 
 use super::errors::DbError;
@@ -79,7 +79,7 @@ impl StoreClock {
             let read = rows.first().and_then(|row| Some((row.int(0)?, row.int(1)?)));
             let (clock, skipped) = read.ok_or_else(|| DbError::unreadable("now", "there is no time"))?;
             let clock = Timestamp::from_millis(clock.saturating_add(asked.offset - asked.passed));
-            let reading = Reading { clock, skipped, before, after: BootTime::now() };
+            let reading = ClockReading { clock, skipped, before, after: BootTime::now() };
             let Some(wanted) = self.watch().see(&reading) else { return Ok(()) };
             let values = [Value::Int(Some(wanted)), Value::Int(Some(skipped))];
             // Whatever became of it is read again.

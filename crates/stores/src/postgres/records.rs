@@ -5,7 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use semel_core::{
     AuditEntry, AuditId, AuditLog, Filter, Note, NoteTaken, OperationId, Principal, Record, Records,
-    Snapshot, StateName, StoreError, StoredRequest, Timestamp, Unreadable,
+    Snapshot, StateName, StoreError, StoredRequest, Timestamp, UnreadableRecord,
 };
 
 use super::clock::now;
@@ -68,7 +68,7 @@ pub(super) async fn find_own(
 }
 
 /// Reads the records that the filter describes, each or why it cannot be read.
-async fn listed(lent: &mut Lent, filter: &Filter) -> Result<Vec<Result<Record, Unreadable>>, DbError> {
+async fn listed(lent: &mut Lent, filter: &Filter) -> Result<Vec<Result<Record, UnreadableRecord>>, DbError> {
     let values = [
         Value::Text(filter.state.map(StateName::as_str)),
         Value::Text(filter.operation.as_deref()),
@@ -81,7 +81,7 @@ async fn listed(lent: &mut Lent, filter: &Filter) -> Result<Vec<Result<Record, U
     let read = |row: Row| {
         let operation_id = OperationId::from_bytes(row.uuid(1).unwrap_or_default());
         let read = record(row, 0).map(|found| found.record);
-        read.map_err(|why| Unreadable { operation_id, why: why.to_string() })
+        read.map_err(|why| UnreadableRecord { operation_id, why: why.to_string() })
     };
     Ok(rows.into_iter().map(read).collect())
 }
@@ -123,7 +123,7 @@ impl Records for PostgresStore {
         Ok(listed.into_iter().filter_map(Result::ok).collect())
     }
 
-    async fn unreadable(&self, filter: &Filter) -> Result<Vec<Unreadable>, StoreError> {
+    async fn unreadable(&self, filter: &Filter) -> Result<Vec<UnreadableRecord>, StoreError> {
         let filter = filter.clone();
         let listed =
             self.reports.with(move |mut lent| async move { listed(&mut lent, &filter).await }).await?;

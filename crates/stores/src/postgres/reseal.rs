@@ -4,7 +4,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use semel_core::envelope::{ENVELOPE, envelope_under};
 use semel_core::fingerprint::FingerprintVersion;
-use semel_core::reseal::{Kept, KeptPage, KeyUse, Reseal, Resealed, ResealedBatch, SealedPlace, Unreadable};
+use semel_core::reseal::{
+    KeptPage, KeyUse, Reseal, Resealed, ResealedBatch, SealedPlace, StoredValue, UnreadableValue,
+};
 use semel_core::vault::{SealedKind, Settler};
 use semel_core::{AttemptToken, Epoch, Fingerprint, OperationId, Principal, Sealing, StoreError};
 
@@ -87,19 +89,19 @@ const RESEAL_MESSAGES: &str = "
     WHERE m.event_id = i.event_id AND m.payload = i.before
     RETURNING m.position";
 
-fn phase(row: &Row) -> Option<Kept> {
+fn phase(row: &Row) -> Option<StoredValue> {
     let (command, name) = (OperationId::from_bytes(row.uuid(1)?), row.text(2)?.to_owned());
     let about = Sealing::phase(command, &name);
-    Some(Kept::enveloped(SealedPlace::Phase(command, name), about, row.bytes(0)?.clone()))
+    Some(StoredValue::enveloped(SealedPlace::Phase(command, name), about, row.bytes(0)?.clone()))
 }
 
-fn message(row: &Row) -> Option<Kept> {
+fn message(row: &Row) -> Option<StoredValue> {
     let event_id = row.text(1)?.to_owned();
     let about = Sealing::message(&event_id);
-    Some(Kept::enveloped(SealedPlace::Message(event_id), about, row.bytes(0)?.clone()))
+    Some(StoredValue::enveloped(SealedPlace::Message(event_id), about, row.bytes(0)?.clone()))
 }
 
-fn response(row: &Row) -> Option<Kept> {
+fn response(row: &Row) -> Option<StoredValue> {
     let id = group::id(row, 3)?;
     let token = AttemptToken::from_bytes(row.bytes(4)?[..].try_into().ok()?);
     let epoch = Epoch::try_from(row.int(7)?).ok()?;
@@ -110,7 +112,7 @@ fn response(row: &Row) -> Option<Kept> {
     })
 }
 
-fn request(row: &Row) -> Option<Kept> {
+fn request(row: &Row) -> Option<StoredValue> {
     let principal = Principal::new(row.text(4)?, row.text(5)?).ok()?;
     let version = FingerprintVersion::from_number(u8::try_from(row.int(7)?).ok()?)?;
     let fingerprint = Fingerprint::from_parts(version, row.bytes(8)?[..].try_into().ok()?);
@@ -119,7 +121,7 @@ fn request(row: &Row) -> Option<Kept> {
     kept(row, SealedPlace::Request(OperationId::from_bytes(row.uuid(3)?)), about)
 }
 
-fn evidence(row: &Row) -> Option<Kept> {
+fn evidence(row: &Row) -> Option<StoredValue> {
     let (source, event_id) = (row.text(3)?, row.text(4)?);
     let (command, status) = (OperationId::from_bytes(row.uuid(5)?), u16::try_from(row.int(6)?).ok()?);
     let place = SealedPlace::Evidence(source.to_owned(), event_id.to_owned());
@@ -153,10 +155,10 @@ fn place(kind: SealedKind, row: &Row) -> Option<(SealedPlace, String)> {
 }
 
 /// A row that begins with the key, the bytes and their format.
-fn kept(row: &Row, place: SealedPlace, about: impl FnOnce(u8) -> Sealing) -> Option<Kept> {
+fn kept(row: &Row, place: SealedPlace, about: impl FnOnce(u8) -> Sealing) -> Option<StoredValue> {
     let format = u8::try_from(row.int(2)?).ok()?;
     let (key_id, bytes) = (row.text(0).map(str::to_owned), row.bytes(1)?.clone());
-    Some(Kept { place, about: about(format), key_id, bytes })
+    Some(StoredValue { place, about: about(format), key_id, bytes })
 }
 
 async fn list(
@@ -169,7 +171,7 @@ async fn list(
     let most = i64::try_from(limit).unwrap_or(i64::MAX);
     let under = envelope_under(current);
     let (current, most) = (Value::Text(Some(current)), Value::Int(Some(most)));
-    let (rows, read): (_, fn(&Row) -> Option<Kept>) = match kind {
+    let (rows, read): (_, fn(&Row) -> Option<StoredValue>) = match kind {
         SealedKind::Response => {
             let id: &[u8] = match after {
                 Some(SealedPlace::Response(id, ..)) => id.as_bytes(),
@@ -217,7 +219,7 @@ async fn list(
             Some(kept) => page.kept.push(kept),
             None => {
                 let why = "what belongs to it is not what it should be".to_owned();
-                page.unreadable.push(Unreadable { kind, name, why });
+                page.unreadable.push(UnreadableValue { kind, name, why });
             }
         }
         page.last = (rows.len() == limit).then_some(place);

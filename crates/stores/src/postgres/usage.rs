@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use semel_core::quota::{Kept, Level, Report, Subject, Usage, UsageEntry, UsageFilter, Used};
+use semel_core::quota::{Level, StoredAmount, Subject, Usage, UsageEntry, UsageFilter, UsageReport, Used};
 use semel_core::{StoreError, Timestamp};
 
 use super::PostgresStore;
@@ -155,7 +155,7 @@ async fn ask(lent: &mut Lent, sql: &'static str, values: &[Value<'_>]) -> Result
 /// Writes reports down in a transaction. `None` if the clock was not steady: then nothing was written.
 async fn charge(
     lent: &mut Lent,
-    reports: &[(Subject, Report)],
+    reports: &[(Subject, UsageReport)],
 ) -> Result<Option<Vec<(Subject, Level)>>, DbError> {
     let (clock, link) = (lent.clock.clone(), lent.link()?);
     in_transaction(link, async |link: &mut Link| {
@@ -215,14 +215,14 @@ impl Usage for PostgresStore {
         link.run(PREPARE).await.map_err(unavailable)
     }
 
-    async fn report(&self, reports: &[(Subject, Report)]) -> Result<Vec<Level>, StoreError> {
+    async fn report(&self, reports: &[(Subject, UsageReport)]) -> Result<Vec<Level>, StoreError> {
         let reports = reports.to_vec();
         self.outbox
             .next()
             .with(move |mut lent| async move {
                 for _ in 0..MAX_TURNS {
                     if let Some(levels) = charge(&mut lent, &reports).await? {
-                        let level = |(subject, _): &(Subject, Report)| {
+                        let level = |(subject, _): &(Subject, UsageReport)| {
                             let found = levels.iter().find(|(other, _)| other == subject);
                             found.map_or(Level::default(), |(_, level)| *level)
                         };
@@ -279,7 +279,7 @@ impl Usage for PostgresStore {
             .await
     }
 
-    async fn kept(&self, subject: &Subject) -> Result<Kept, StoreError> {
+    async fn kept(&self, subject: &Subject) -> Result<StoredAmount, StoreError> {
         let subject = subject.clone();
         self.outbox
             .next()
@@ -288,7 +288,7 @@ impl Usage for PostgresStore {
                 let whose = [Value::Text(Some(subject.tenant())), Value::Text(Some(caller))];
                 let rows = lent.link()?.query(KEPT, &whose).await?;
                 let row = rows.first().ok_or_else(|| DbError::unreadable("count", "there is none"))?;
-                Ok(Kept { keys: number(row, 0), bytes: number(row, 1) })
+                Ok(StoredAmount { keys: number(row, 0), bytes: number(row, 1) })
             })
             .await
     }

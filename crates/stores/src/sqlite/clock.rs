@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use rusqlite::{Connection, params};
 use semel_core::Timestamp;
-use semel_core::jump::{ClockWatch, JUMP_TOLERANCE, Reading};
+use semel_core::jump::{ClockReading, ClockWatch, JUMP_TOLERANCE};
 use semel_core::time::BootTime;
 
 use super::queries;
@@ -55,14 +55,14 @@ fn tell(connection: &Connection, jumped: i64) -> rusqlite::Result<(Timestamp, Op
     let kept = read(connection)?;
     let before = BootTime::now();
     let clock = Timestamp::from_millis(queries::now(connection)?.saturating_add(jumped));
-    let reading = Reading { clock, skipped: kept.skipped, before, after: BootTime::now() };
+    let reading = ClockReading { clock, skipped: kept.skipped, before, after: BootTime::now() };
     let seen = kept.seen.filter(|(clock, _)| clock == boot()).map(|(_, offset)| offset);
     let mut watch = seen.map_or_else(ClockWatch::default, |offset| ClockWatch::seen(offset, kept.skipped));
     let jump = watch.see(&reading);
     let skipped = jump.unwrap_or(kept.skipped);
     if jump.is_some() {
         watch = ClockWatch::default();
-        watch.see(&Reading { skipped, ..reading });
+        watch.see(&ClockReading { skipped, ..reading });
     }
     let offset = watch.offset().unwrap_or_default();
     // Within the tolerance it stays where it was, so that small steps add up to a jump.

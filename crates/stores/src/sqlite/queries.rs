@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
 use semel_core::{
     AuditEntry, AuditId, Census, Claim, Filter, Head, Holder, Item, Note, NoteTaken, OperationId,
     OperationName, Principal, Progress, Record, RecordId, State, StateName, StoredRequest, Timestamp,
-    Unreadable,
+    UnreadableRecord,
 };
 
 use super::errors::is_unreadable;
@@ -69,11 +69,17 @@ pub(super) fn list(connection: &Connection, filter: &Filter) -> rusqlite::Result
 }
 
 /// The records among them that cannot be read.
-pub(super) fn unreadable(connection: &Connection, filter: &Filter) -> rusqlite::Result<Vec<Unreadable>> {
+pub(super) fn unreadable(
+    connection: &Connection,
+    filter: &Filter,
+) -> rusqlite::Result<Vec<UnreadableRecord>> {
     Ok(listed(connection, filter)?.into_iter().filter_map(Result::err).collect())
 }
 
-fn listed(connection: &Connection, filter: &Filter) -> rusqlite::Result<Vec<Result<Record, Unreadable>>> {
+fn listed(
+    connection: &Connection,
+    filter: &Filter,
+) -> rusqlite::Result<Vec<Result<Record, UnreadableRecord>>> {
     let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX);
     connection
         .prepare_cached(&format!(
@@ -99,7 +105,7 @@ fn listed(connection: &Connection, filter: &Filter) -> rusqlite::Result<Vec<Resu
                 Err(why) if is_unreadable(&why) => {
                     let operation_id = row.get("operation_id").map_or([0; 16], |id| id);
                     let operation_id = OperationId::from_bytes(operation_id);
-                    Ok(Err(Unreadable { operation_id, why: why.to_string() }))
+                    Ok(Err(UnreadableRecord { operation_id, why: why.to_string() }))
                 }
                 read => read.map(Ok),
             },

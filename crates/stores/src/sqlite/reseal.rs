@@ -5,7 +5,9 @@ use async_trait::async_trait;
 use rusqlite::{Connection, Params, Row, params};
 use semel_core::envelope::{ENVELOPE, envelope_under};
 use semel_core::fingerprint::FingerprintVersion;
-use semel_core::reseal::{Kept, KeptPage, KeyUse, Reseal, Resealed, ResealedBatch, SealedPlace, Unreadable};
+use semel_core::reseal::{
+    KeptPage, KeyUse, Reseal, Resealed, ResealedBatch, SealedPlace, StoredValue, UnreadableValue,
+};
 use semel_core::vault::{SealedKind, Settler};
 use semel_core::{AttemptToken, Fingerprint, OperationId, Principal, RecordId, Sealing, StoreError};
 use semel_faults::Point;
@@ -54,19 +56,19 @@ const MESSAGES: &str = "
     SELECT payload, event_id FROM semel_outbox WHERE event_id > ?1 AND substr(payload, 1, length(?2)) IS NOT ?2
     ORDER BY event_id LIMIT ?3";
 
-fn phase(row: &Row<'_>) -> rusqlite::Result<Kept> {
+fn phase(row: &Row<'_>) -> rusqlite::Result<StoredValue> {
     let (command, name) = (OperationId::from_bytes(row.get(1)?), row.get::<_, String>(2)?);
     let about = Sealing::phase(command, &name);
-    Ok(Kept::enveloped(SealedPlace::Phase(command, name), about, row.get::<_, Vec<u8>>(0)?.into()))
+    Ok(StoredValue::enveloped(SealedPlace::Phase(command, name), about, row.get::<_, Vec<u8>>(0)?.into()))
 }
 
-fn message(row: &Row<'_>) -> rusqlite::Result<Kept> {
+fn message(row: &Row<'_>) -> rusqlite::Result<StoredValue> {
     let event_id: String = row.get(1)?;
     let about = Sealing::message(&event_id);
-    Ok(Kept::enveloped(SealedPlace::Message(event_id), about, row.get::<_, Vec<u8>>(0)?.into()))
+    Ok(StoredValue::enveloped(SealedPlace::Message(event_id), about, row.get::<_, Vec<u8>>(0)?.into()))
 }
 
-fn response(row: &Row<'_>) -> rusqlite::Result<Kept> {
+fn response(row: &Row<'_>) -> rusqlite::Result<StoredValue> {
     let (id, token) = (RecordId::from_bytes(row.get(3)?), AttemptToken::from_bytes(row.get(4)?));
     let settled_by = columns::settled_by(&row.get::<_, String>(7)?);
     let settled_by = settled_by.ok_or_else(|| damaged_column("settled_by", "it is nobody"))?;
@@ -76,7 +78,7 @@ fn response(row: &Row<'_>) -> rusqlite::Result<Kept> {
     kept(row, SealedPlace::Response(id, token, 0), about)
 }
 
-fn request(row: &Row<'_>) -> rusqlite::Result<Kept> {
+fn request(row: &Row<'_>) -> rusqlite::Result<StoredValue> {
     let principal = Principal::new(&row.get::<_, String>(4)?, &row.get::<_, String>(5)?);
     let principal = principal.map_err(|error| damaged_column("tenant, caller", error))?;
     let version = FingerprintVersion::from_number(row.get(7)?)
@@ -87,7 +89,7 @@ fn request(row: &Row<'_>) -> rusqlite::Result<Kept> {
     kept(row, SealedPlace::Request(OperationId::from_bytes(row.get(3)?)), about)
 }
 
-fn evidence(row: &Row<'_>) -> rusqlite::Result<Kept> {
+fn evidence(row: &Row<'_>) -> rusqlite::Result<StoredValue> {
     let (source, event_id): (String, String) = (row.get(3)?, row.get(4)?);
     let command = OperationId::from_bytes(row.get(5)?);
     let about = Sealing::evidence(&source, &event_id, command, row.get(6)?, row.get(2)?);
@@ -124,7 +126,7 @@ fn place(kind: SealedKind, row: &Row<'_>) -> rusqlite::Result<(SealedPlace, Stri
 fn page(
     connection: &Connection,
     kind: SealedKind,
-    (sql, read): (&str, fn(&Row<'_>) -> rusqlite::Result<Kept>),
+    (sql, read): (&str, fn(&Row<'_>) -> rusqlite::Result<StoredValue>),
     values: impl Params,
     limit: usize,
 ) -> rusqlite::Result<KeptPage> {
@@ -136,7 +138,7 @@ fn page(
         match read(row) {
             Ok(kept) => page.kept.push(kept),
             Err(why) if is_unreadable(&why) => {
-                page.unreadable.push(Unreadable { kind, name, why: why.to_string() });
+                page.unreadable.push(UnreadableValue { kind, name, why: why.to_string() });
             }
             Err(error) => return Err(error),
         }
@@ -145,8 +147,8 @@ fn page(
     Ok(page)
 }
 
-fn kept(row: &Row<'_>, place: SealedPlace, about: Sealing) -> rusqlite::Result<Kept> {
-    Ok(Kept { place, about, key_id: row.get(0)?, bytes: row.get::<_, Vec<u8>>(1)?.into() })
+fn kept(row: &Row<'_>, place: SealedPlace, about: Sealing) -> rusqlite::Result<StoredValue> {
+    Ok(StoredValue { place, about, key_id: row.get(0)?, bytes: row.get::<_, Vec<u8>>(1)?.into() })
 }
 
 /// Writes each that is still what was read, within the transaction that is open. Says how many were.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rusqlite::{Connection, OptionalExtension, Row, params};
-use semel_core::quota::{Kept, Level, Report, Subject, Usage, UsageEntry, UsageFilter, Used};
+use semel_core::quota::{Level, StoredAmount, Subject, Usage, UsageEntry, UsageFilter, UsageReport, Used};
 use semel_core::{StoreError, Timestamp};
 
 use super::SqliteStore;
@@ -49,11 +49,11 @@ const FORGET: &str = "
 
 fn report(
     connection: &Connection,
-    reports: &[(Subject, Report)],
+    reports: &[(Subject, UsageReport)],
     now: Timestamp,
 ) -> rusqlite::Result<Vec<Level>> {
     let mut put = connection.prepare_cached(PUT)?;
-    let mut charge = |(subject, report): &(Subject, Report)| {
+    let mut charge = |(subject, report): &(Subject, UsageReport)| {
         let entry = get(connection, subject)?.charged(report, now);
         put.execute(params![
             subject.tenant(),
@@ -110,12 +110,12 @@ fn entry(row: &Row<'_>) -> rusqlite::Result<UsageEntry> {
     })
 }
 
-fn kept(connection: &Connection, subject: &Subject) -> rusqlite::Result<Kept> {
+fn kept(connection: &Connection, subject: &Subject) -> rusqlite::Result<StoredAmount> {
     let whose = params![subject.tenant(), subject.caller().unwrap_or_default()];
     let (keys, responses): (i64, i64) =
         connection.prepare_cached(RECORDS)?.query_row(whose, |row| Ok((row.get(0)?, row.get(1)?)))?;
     let requests: i64 = connection.prepare_cached(REQUESTS)?.query_row(whose, |row| row.get(0))?;
-    Ok(Kept { keys: number(keys), bytes: number(responses).saturating_add(number(requests)) })
+    Ok(StoredAmount { keys: number(keys), bytes: number(responses).saturating_add(number(requests)) })
 }
 
 fn number(column: i64) -> u64 {
@@ -132,7 +132,7 @@ impl Usage for SqliteStore {
         self.write(Task::new(|turn| stored(turn.connection.execute(PREPARE, [])))).await.map(drop)
     }
 
-    async fn report(&self, reports: &[(Subject, Report)]) -> Result<Vec<Level>, StoreError> {
+    async fn report(&self, reports: &[(Subject, UsageReport)]) -> Result<Vec<Level>, StoreError> {
         let reports = reports.to_vec();
         // A report that is counted twice is a bound that is reached early.
         let report = move |turn: &mut Turn<'_>| {
@@ -154,7 +154,7 @@ impl Usage for SqliteStore {
         self.read(move |connection, now| Ok((list(connection, &filter)?, now))).await
     }
 
-    async fn kept(&self, subject: &Subject) -> Result<Kept, StoreError> {
+    async fn kept(&self, subject: &Subject) -> Result<StoredAmount, StoreError> {
         let subject = subject.clone();
         self.read(move |connection, _| kept(connection, &subject)).await
     }

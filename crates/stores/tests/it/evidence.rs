@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use semel_core::reconcile::{Heard, StatementOutcome};
 use semel_core::transition::{Proof, Verdict};
-use semel_core::{Clock, Evidence, Found, Ids, OperationId, RandomIds, Statement, SystemClock};
+use semel_core::{Clock, Evidence, Ids, LookUpAnswer, OperationId, RandomIds, Statement, SystemClock};
 use semel_stores::{MemoryStore, SqliteStore};
 use semel_testkit::{ManualClock, sample};
 
@@ -15,13 +15,13 @@ fn command() -> OperationId {
     RandomIds.operation_id(SystemClock.now())
 }
 
-fn statement(source: &str, event_id: &str, about: OperationId, found: Found) -> Statement {
+fn statement(source: &str, event_id: &str, about: OperationId, found: LookUpAnswer) -> Statement {
     Statement::new(source.to_owned(), event_id.to_owned(), about, found, format!("{event_id} was seen"))
         .expect("it is a verdict")
 }
 
-fn executed() -> Found {
-    Found::Executed(sample::created("charged"))
+fn executed() -> LookUpAnswer {
+    LookUpAnswer::Executed(sample::created("charged"))
 }
 
 async fn take_in(evidence: &dyn Evidence, statement: &Statement) -> Heard {
@@ -47,9 +47,9 @@ async fn is_kept_and_heard_once(evidence: &dyn Evidence) {
     let (one, other) = (command(), command());
     let said = [
         statement("provider", "e1", one, executed()),
-        statement("provider", "e2", one, Found::Failed(sample::result(&sample::response(402, "no")))),
-        statement("provider", "e3", one, Found::NotExecuted(Proof::ProviderTombstone)),
-        statement("provider", "e4", one, Found::NotExecuted(Proof::ProviderDeduplicates)),
+        statement("provider", "e2", one, LookUpAnswer::Failed(sample::result(&sample::response(402, "no")))),
+        statement("provider", "e3", one, LookUpAnswer::NotExecuted(Proof::ProviderTombstone)),
+        statement("provider", "e4", one, LookUpAnswer::NotExecuted(Proof::ProviderDeduplicates)),
         statement("somebody else", "e1", other, executed()).of_attempt(Some(2)),
     ];
     for statement in &said {
@@ -59,8 +59,8 @@ async fn is_kept_and_heard_once(evidence: &dyn Evidence) {
     // Whatever it says, its name was heard; and it is told that it is not the same.
     let others = [
         statement("provider", "e1", other, executed()),
-        statement("provider", "e1", one, Found::NotExecuted(Proof::ProviderTombstone)),
-        statement("provider", "e1", one, Found::Executed(sample::created("charged twice"))),
+        statement("provider", "e1", one, LookUpAnswer::NotExecuted(Proof::ProviderTombstone)),
+        statement("provider", "e1", one, LookUpAnswer::Executed(sample::created("charged twice"))),
         statement("provider", "e1", one, executed()).of_attempt(Some(1)),
     ];
     for forged in others {

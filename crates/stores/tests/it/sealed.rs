@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use semel_core::reconcile::{Found, Heard};
+use semel_core::reconcile::{Heard, LookUpAnswer};
 use semel_core::reseal::{KeyUse, Resealed, ResealedBatch};
 use semel_core::vault::{Sealed, SealedKind, Sealing};
 use semel_core::{
@@ -291,7 +291,7 @@ async fn plaintext_in_the_place_of_what_was_sealed_is_refused_and_not_sealed_ane
         complete(&*below.store, "forged").await;
         below.store.claim(&for_later("later")).await.expect("it is decided");
         let command = OperationId::from_bytes([7; 16]);
-        let found = Found::Executed(sample::created("forged"));
+        let found = LookUpAnswer::Executed(sample::created("forged"));
         let said = Statement::new("provider".into(), "e1".into(), command, found, "seen".into());
         below.store.take_in(&said.expect("it is a verdict")).await.expect("it is kept");
         let own = complete(&below.sealed(&["a"]), "own").await;
@@ -512,7 +512,7 @@ async fn evidence_is_sealed_opened_and_rotated_like_the_rest() {
         let command = OperationId::from_bytes([7; 16]);
         let evidence = |ids: &[&str]| SealedStore::new(below.store.clone(), vault(ids));
         let says = |number: u32| {
-            let found = Found::Executed(sample::created(&format!("{CANARY} {number}")));
+            let found = LookUpAnswer::Executed(sample::created(&format!("{CANARY} {number}")));
             let name = format!("event-{number:02}");
             Statement::new("provider".into(), name, command, found, "seen".into()).expect("it is a verdict")
         };
@@ -563,7 +563,7 @@ async fn a_rotation_does_the_rest(below: &Below, literal: fn(OperationId) -> Str
         completed.push(below.record(&sample::id(&complete(&store, &format!("done-{number}")).await)).await);
         let later = store.claim(&for_later(&format!("later-{number}"))).await.expect("it is decided");
         left.push(later.record.expect("it is there"));
-        let found = Found::Executed(sample::created("charged"));
+        let found = LookUpAnswer::Executed(sample::created("charged"));
         let said = Statement::new(
             "provider".into(),
             format!("e{number}"),
@@ -617,7 +617,7 @@ async fn what_has_changed_since_it_was_read_is_not_written_over() {
         let new = vault(&["b", "a"]);
         for kind in [SealedKind::Response, SealedKind::Request] {
             let page = below.store.kept_otherwise(kind, "b", None, 10).await.expect("it reads");
-            let seal = |before: semel_core::reseal::Kept| {
+            let seal = |before: semel_core::reseal::StoredValue| {
                 let clear = new.open(&before.about, "a", &before.bytes).expect("it opens");
                 Resealed { after: new.seal(&before.about, &clear).expect("it seals"), before }
             };

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use semel_core::policy::Mode;
-use semel_core::quota::{Charge, Kept, Level, Report, Subject, Usage, UsageEntry, UsageFilter, Used};
+use semel_core::quota::{
+    Charge, Level, StoredAmount, Subject, Usage, UsageEntry, UsageFilter, UsageReport, Used,
+};
 use semel_core::{Change, Policy, Principal, Start, Store, StoredRequest, Timestamp};
 use semel_stores::{MemoryStore, SqliteStore};
 use semel_testkit::{ManualClock, sample};
@@ -22,7 +24,7 @@ fn used(new_keys: u64, lookups: u64) -> Used {
 /// Reports uses of rates that are not limited. Returns the uses that were ever reported.
 async fn add(usage: &dyn Usage, what: &[(Subject, Used)]) -> Vec<Used> {
     let charge = |count| Charge { count, ..Charge::default() };
-    let report = |used: &Used| Report { new_keys: charge(used.new_keys), lookups: charge(used.lookups) };
+    let report = |used: &Used| UsageReport { new_keys: charge(used.new_keys), lookups: charge(used.lookups) };
     let reports: Vec<_> = what.iter().map(|(subject, used)| (subject.clone(), report(used))).collect();
     let levels = usage.report(&reports).await.expect("it is counted");
     assert_eq!(levels, vec![Level::default(); what.len()]);
@@ -47,7 +49,7 @@ async fn levels_outlast_their_node(nodes: &[Arc<dyn Usage>], advance: impl Fn(Du
     let alice = Subject::caller_of(&principal("levels", "alice"));
     assert_eq!(first.level(&alice).await.expect("it is read"), Level::default());
     let half = Charge { count: 5, cost: HOUR / 2, own: HOUR / 2, longest: 16 * HOUR };
-    let report = Report { new_keys: half, lookups: Charge { own: Duration::ZERO, ..half } };
+    let report = UsageReport { new_keys: half, lookups: Charge { own: Duration::ZERO, ..half } };
     // Around a second is forgiven to each node, and passes while it is read.
     let is_about = |level: Duration, expected: Duration| {
         assert!(level <= expected && level + Duration::from_secs(60) > expected, "{level:?} of {expected:?}");
@@ -118,7 +120,7 @@ async fn what_is_used_adds_up(usage: &dyn Usage) {
 async fn what_is_kept_is_counted<S: Store + Usage>(store: &S) {
     store.prepare().await.expect("it is made ready");
     store.prepare().await.expect("a second time is none the worse");
-    let nothing = Kept { keys: 0, bytes: 0 };
+    let nothing = StoredAmount { keys: 0, bytes: 0 };
     let alice = Subject::caller_of(&principal("keeping", "alice"));
     let all = Subject::tenant_of(&principal("keeping", "alice"));
     assert_eq!(store.kept(&all).await.expect("it is counted"), nothing);
@@ -135,7 +137,7 @@ async fn what_is_kept_is_counted<S: Store + Usage>(store: &S) {
     }
     let of_alice = store.kept(&alice).await.expect("it is counted");
     let of_all = store.kept(&all).await.expect("it is counted");
-    assert_eq!((of_alice.keys, of_all), (2, Kept { keys: 3, bytes }));
+    assert_eq!((of_alice.keys, of_all), (2, StoredAmount { keys: 3, bytes }));
     assert!(of_alice.bytes > 0 && of_alice.bytes < bytes, "{of_alice:?} of {bytes}");
 
     let policy = Policy { mode: Mode::Async, ..Policy::default() };
@@ -145,7 +147,7 @@ async fn what_is_kept_is_counted<S: Store + Usage>(store: &S) {
     let waiting = later.request.as_ref().map_or(0, |request| request.bytes.len() as u64);
     store.claim(&later).await.expect("it is claimed");
     let carol = Subject::caller_of(&principal("keeping", "carol"));
-    assert_eq!(store.kept(&carol).await.expect("it is counted"), Kept { keys: 1, bytes: waiting });
+    assert_eq!(store.kept(&carol).await.expect("it is counted"), StoredAmount { keys: 1, bytes: waiting });
     let nobody = Subject::caller_of(&principal("keep", "ingalice"));
     assert_eq!(store.kept(&nobody).await.expect("it is counted"), nothing);
 }

@@ -1,7 +1,7 @@
 //! Parses the bytes of a ledger: selects columns, filters entries, and refuses unreadable input.
 
 use semel_core::json::{self as core_json, FoundValue};
-pub use semel_core::ledger::{Columns, Condition, Format};
+pub use semel_core::ledger::{Condition, Format, LedgerColumns};
 use semel_core::{JsonPointer, Timestamp};
 
 use super::compare::same;
@@ -14,7 +14,7 @@ use super::unreadable::Unreadable;
 const BYTE_ORDER_MARK: &[u8; 3] = b"\xef\xbb\xbf";
 
 /// Returns every name, in the order in which [`Reading`] wants the values.
-fn names(columns: &Columns) -> Vec<&str> {
+fn names(columns: &LedgerColumns) -> Vec<&str> {
     let conditions = columns.filter.iter().map(|condition| &condition.name);
     let names =
         std::iter::once(&columns.reference).chain(&columns.compare).chain(&columns.time).chain(conditions);
@@ -56,7 +56,7 @@ struct Header {
 /// Converts values into entries.
 #[derive(Debug)]
 struct Taker {
-    columns: Columns,
+    columns: LedgerColumns,
     ages: Ages,
     ledger: Ledger,
     /// True for each used column that any entry has had.
@@ -68,7 +68,7 @@ impl Reading {
     ///
     /// # Errors
     /// If a name is not valid in this format.
-    pub fn new(format: Format, columns: &Columns, ages: Ages) -> Result<Reading, Unreadable> {
+    pub fn new(format: Format, columns: &LedgerColumns, ages: Ages) -> Result<Reading, Unreadable> {
         let names = names(columns);
         let pointers = || names.iter().map(|name| pointer(name)).collect::<Result<Vec<_>, _>>();
         let source = match format {
@@ -205,9 +205,9 @@ impl Taker {
         self.take(line, &values.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// Takes an entry with these values, in the order of [`Columns::names`].
+    /// Takes an entry with these values, in the order of [`LedgerColumns::names`].
     fn take(&mut self, line: u32, values: &[&str]) -> Result<(), Unreadable> {
-        let Columns { compare, time, filter, strip_suffix, .. } = &self.columns;
+        let LedgerColumns { compare, time, filter, strip_suffix, .. } = &self.columns;
         let (reference, rest) = values.split_first().unwrap_or((&"", &[]));
         let (compared, rest) = rest.split_at(compare.len());
         let (times, filtered) = rest.split_at(time.iter().len());

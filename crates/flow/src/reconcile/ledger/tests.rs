@@ -13,12 +13,12 @@ fn ages() -> Ages {
     Ages { now: NOW, grace: Duration::from_secs(900), max_age: None }
 }
 
-fn columns() -> Columns {
+fn columns() -> LedgerColumns {
     let compare = ["amount", "currency", "status"].map(str::to_owned).into();
-    Columns { reference: "id".to_owned(), compare, ..Columns::default() }
+    LedgerColumns { reference: "id".to_owned(), compare, ..LedgerColumns::default() }
 }
 
-fn read_as(format: Format, columns: &Columns, text: &str) -> Result<Ledger, String> {
+fn read_as(format: Format, columns: &LedgerColumns, text: &str) -> Result<Ledger, String> {
     let mut reading = Reading::new(format, columns, ages()).map_err(|error| error.to_string())?;
     // In pieces, as a network delivers them.
     text.as_bytes().chunks(7).try_for_each(|piece| reading.feed(piece)).map_err(|error| error.to_string())?;
@@ -111,7 +111,8 @@ fn filters_exclude_entries_and_count_them() {
     let condition = |name: &str, value: &str| Condition { name: name.to_owned(), value: value.to_owned() };
     let filter =
         vec![condition("status", "captured"), condition("status", "settled"), condition("live", "1")];
-    let columns = Columns { filter, ..Columns { reference: "id".to_owned(), ..Columns::default() } };
+    let columns =
+        LedgerColumns { filter, ..LedgerColumns { reference: "id".to_owned(), ..LedgerColumns::default() } };
     let text = "id,status,live\na,captured,1\nb,settled,1.0\nc,declined,1\nd,captured,0\n";
     let ledger = read_as(Format::Csv, &columns, text).expect("it can be read");
     assert_eq!((ledger.len(), ledger.left_out), (2, 2));
@@ -119,7 +120,8 @@ fn filters_exclude_entries_and_count_them() {
 
 #[test]
 fn too_young_and_too_old_entries_are_not_missing() {
-    let columns = Columns { reference: "id".to_owned(), time: Some("at".to_owned()), ..Columns::default() };
+    let columns =
+        LedgerColumns { reference: "id".to_owned(), time: Some("at".to_owned()), ..LedgerColumns::default() };
     let read = |text: &str| {
         let ages = Ages { max_age: Some(Duration::from_secs(86_400)), ..ages() };
         let mut reading = Reading::new(Format::Csv, &columns, ages).expect("it can begin");
@@ -142,8 +144,11 @@ fn too_young_and_too_old_entries_are_not_missing() {
 
 #[test]
 fn a_suffix_is_no_part_of_the_reference() {
-    let columns =
-        Columns { reference: "key".to_owned(), strip_suffix: Some(":".to_owned()), ..Columns::default() };
+    let columns = LedgerColumns {
+        reference: "key".to_owned(),
+        strip_suffix: Some(":".to_owned()),
+        ..LedgerColumns::default()
+    };
     let theirs = read_as(Format::Csv, &columns, "key\na:charge\nb\nc:x:y\n").expect("it can be read");
     let mut ours = Ledger::new(0);
     for reference in ["a", "b", "c"] {
@@ -154,13 +159,13 @@ fn a_suffix_is_no_part_of_the_reference() {
 
 #[test]
 fn unreadable_input_is_reported_with_its_line() {
-    let timed = Columns {
+    let timed = LedgerColumns {
         time: Some("at".to_owned()),
-        ..Columns { reference: "id".to_owned(), ..Columns::default() }
+        ..LedgerColumns { reference: "id".to_owned(), ..LedgerColumns::default() }
     };
-    let plain = Columns { time: None, ..timed.clone() };
-    let deep = Columns { reference: "/a/b".to_owned(), ..plain.clone() };
-    let wrong = Columns { reference: "/a~".to_owned(), ..plain.clone() };
+    let plain = LedgerColumns { time: None, ..timed.clone() };
+    let deep = LedgerColumns { reference: "/a/b".to_owned(), ..plain.clone() };
+    let wrong = LedgerColumns { reference: "/a~".to_owned(), ..plain.clone() };
     let time = "expected one of RFC 3339, such as 2026-11-15T12:33:01Z, or seconds since 1970";
     for (format, columns, text, why) in [
         (Format::Csv, &plain, "", "there is no header: the first line of CSV names the columns".to_owned()),
@@ -296,10 +301,10 @@ proptest! {
         as_list in any::<bool>(),
     ) {
         let names = ["id", "amount", "note"];
-        let columns = Columns {
+        let columns = LedgerColumns {
             reference: "id".to_owned(),
             compare: vec!["amount".to_owned(), "note".to_owned()],
-            ..Columns::default()
+            ..LedgerColumns::default()
         };
         let mut expected: Vec<(FindingKind, String)> = Vec::new();
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
@@ -359,7 +364,7 @@ proptest! {
     #[test]
     fn no_input_makes_a_reading_panic(text in "[\\[\\]{}\",:\\\\ \\r\\na-c0-9\\u{feff}]{0,60}") {
         for format in Format::ALL {
-            let columns = Columns { reference: "a".to_owned(), time: Some("b".to_owned()), ..Columns::default() };
+            let columns = LedgerColumns { reference: "a".to_owned(), time: Some("b".to_owned()), ..LedgerColumns::default() };
             let _ = read_as(format, &columns, &text);
         }
     }

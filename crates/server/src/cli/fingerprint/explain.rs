@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use semel_core::fingerprint::{CanonicalBody, Fields, Fingerprint, WhyRaw};
+use semel_core::fingerprint::{CanonicalBody, Fingerprint, FingerprintFields, WhyRaw};
 use semel_core::{FingerprintInput, JsonPointer};
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use super::shown::{cut, cut_pointer, excerpt, line, visible};
 /// Request with its hashed parts.
 pub(super) struct Explained<'a> {
     pub(super) input: FingerprintInput<'a>,
-    pub(super) fields: Fields<'a>,
+    pub(super) fields: FingerprintFields<'a>,
     pub(super) fingerprint: Fingerprint,
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use semel_core::reseal::{KeyUse, Unreadable};
+use semel_core::reseal::{KeyUse, UnreadableValue};
 use semel_core::vault::SealedKind;
 use semel_core::{Plaintext, Reseal, StoreError, Vault};
 use semel_operations::encryption;
@@ -184,7 +184,7 @@ pub(super) fn rotate(args: &RotateArgs, config: Option<&Path>) -> anyhow::Result
     Ok(if rotated.is_complete() && left == 0 { Done::Yes } else { Done::No })
 }
 
-fn shown(row: &Unreadable) -> Value {
+fn shown(row: &UnreadableValue) -> Value {
     json!({ "kind": row.kind.as_str(), "name": row.name, "why": row.why })
 }
 
@@ -240,7 +240,7 @@ fn tell(rotated: &Rotated, left: u64, vault: &dyn Vault) {
             rotated.refused
         );
     }
-    for Unreadable { kind, name, why } in &rotated.unreadable_named {
+    for UnreadableValue { kind, name, why } in &rotated.unreadable_named {
         eprintln!("the {} of {name} cannot be read: {why}", kind.as_str());
     }
     if rotated.unreadable > 0 {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use semel_core::ledger::{Columns, Condition, Format};
+use semel_core::ledger::{Condition, Format, LedgerColumns};
 
 use crate::parts::service::{ServiceAddress, ServiceTls};
 
@@ -114,7 +114,7 @@ pub struct LedgerSide {
     /// Place of the ledger.
     pub source: LedgerSource,
     /// Columns that are read.
-    pub columns: Columns,
+    pub columns: LedgerColumns,
 }
 
 /// The place of a ledger.

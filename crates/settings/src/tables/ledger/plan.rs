@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use semel_core::ledger::{Columns, Format};
+use semel_core::ledger::{Format, LedgerColumns};
 
 use crate::engine::addresses::AddressChecks;
 use crate::parts::service::{ServiceAddress, TlsFault};
@@ -74,7 +74,7 @@ pub fn plan(
     }
     let ours = LedgerSide {
         source: our_source,
-        columns: Columns {
+        columns: LedgerColumns {
             reference: settings.reference.clone().unwrap_or_default(),
             compare: settings.compare.clone(),
             time: settings.time.clone(),
@@ -84,7 +84,7 @@ pub fn plan(
     };
     let theirs = LedgerSide {
         source: their_source,
-        columns: Columns {
+        columns: LedgerColumns {
             reference: their_reference.clone(),
             compare: their_compare.clone(),
             time: their_time.cloned(),
