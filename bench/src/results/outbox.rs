@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use semel_core::outbox::{Message, Outbox, Tried};
 use semel_core::{Command, Policy, Transacted};
-use semel_flow::outbox::{Drained, Sink, Stop, Wake, Worker, WorkerOptions};
+use semel_flow::outbox::{Drained, OutboxWorker, OutboxWorkerOptions, Sink, StopHandle, Wake};
 use semel_flow::{Answered, PostgresTransactions, Reply, SqliteTransactions};
 use semel_stores::postgres::Address;
 use semel_stores::{PostgresStore, SqliteStore};
@@ -343,7 +343,7 @@ impl Sink for Receiver {
 
 /// Running workers.
 struct Working {
-    stops: Vec<Stop>,
+    stops: Vec<StopHandle>,
     wakes: Vec<Wake>,
     tasks: JoinSet<Drained>,
 }
@@ -352,7 +352,7 @@ impl Working {
     fn begin(outboxes: &[Arc<dyn Outbox>], receiver: &Arc<Receiver>) -> Working {
         let mut working = Working { stops: Vec::new(), wakes: Vec::new(), tasks: JoinSet::new() };
         for outbox in outboxes {
-            let worker = Worker::new(outbox.clone(), receiver.clone(), WorkerOptions::default());
+            let worker = OutboxWorker::new(outbox.clone(), receiver.clone(), OutboxWorkerOptions::default());
             working.stops.push(worker.stopper());
             working.wakes.push(worker.waker());
             working.tasks.spawn(worker.run());
@@ -361,7 +361,7 @@ impl Working {
     }
 
     async fn end(mut self) -> Result<()> {
-        self.stops.iter().for_each(Stop::stop);
+        self.stops.iter().for_each(StopHandle::stop);
         while let Some(ended) = self.tasks.join_next().await {
             ended?;
         }

@@ -103,7 +103,7 @@ pub enum BulkError {
 }
 
 #[derive(Deserialize)]
-struct Request<'a> {
+struct BulkRequest<'a> {
     #[serde(borrow)]
     items: Vec<&'a RawValue>,
 }
@@ -136,7 +136,7 @@ impl Bulk {
 
     /// Parses a request. An invalid item rejects the whole request.
     pub fn read(&self, whole: &Whole, body: &Bytes) -> Result<Vec<BulkItem>, BulkError> {
-        let request: Request<'_> =
+        let request: BulkRequest<'_> =
             serde_json::from_slice(body).map_err(|error| BulkError::Unreadable(error.to_string()))?;
         if request.items.is_empty() {
             return Err(BulkError::Empty);

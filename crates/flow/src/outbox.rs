@@ -1,4 +1,4 @@
-//! Outbox: messages that commit with their command as rows in its transaction. A [`Worker`] delivers them later through
+//! Outbox: messages that commit with their command as rows in its transaction. An [`OutboxWorker`] delivers them later through
 //! a [`Sink`].
 //!
 //! ```text
@@ -29,4 +29,4 @@ pub use event_id::{EventId, InvalidKind};
 pub use http::{HttpSink, HttpSinkError};
 pub use semel_core::outbox::{Message, MessageState, Outbox, RetryTerms, Tried};
 pub use sink::Sink;
-pub use worker::{Drained, Stop, Wake, Worker, WorkerOptions};
+pub use worker::{Drained, OutboxWorker, OutboxWorkerOptions, StopHandle, Wake};

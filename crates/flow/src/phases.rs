@@ -37,4 +37,4 @@ pub use journal::Stopped;
 pub use operations::{PhaseTerms, Phases};
 pub use run::Run;
 
-pub use crate::outbox::{Drained, RetryTerms, Stop, Wake};
+pub use crate::outbox::{Drained, RetryTerms, StopHandle, Wake};

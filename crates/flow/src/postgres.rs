@@ -23,12 +23,14 @@ use semel_stores::postgres::{self as store, Address, DbError, Executor, Standbys
 use sqlx::{ConnectOptions, PgConnection, PgPool};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-use crate::gate::Gate;
+use crate::gate::CommandGate;
 use crate::outbox::{EventId, InvalidKind};
 use crate::reply::{Answered, FailedReply, Failure, IntoReply, Reply};
 use crate::seals::Seals;
-use crate::settle::{Settled, Word, attempt, decided, executed, failed, in_progress, rolled_back, written};
-use joined::{Joined, Lent};
+use crate::settle::{
+    Settled, SettlingAuthority, attempt, decided, executed, failed, in_progress, rolled_back, written,
+};
+use joined::{Joined, LentConnection};
 pub use phases::{PgRun, PostgresPhases};
 use transaction::{OpenTransaction, RolledBack};
 
@@ -45,7 +47,7 @@ const MAX_DOUBT: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub struct PostgresTransactions {
     pool: PgPool,
-    gate: Gate,
+    gate: CommandGate,
     seals: Seals,
     clock: StoreClock,
     standbys: Arc<OnceLock<Standbys>>,
@@ -57,7 +59,7 @@ impl PostgresTransactions {
     pub fn new(pool: PgPool) -> PostgresTransactions {
         PostgresTransactions {
             pool,
-            gate: Gate::default(),
+            gate: CommandGate::default(),
             seals: Seals::default(),
             clock: StoreClock::default(),
             standbys: Arc::default(),
@@ -136,15 +138,15 @@ impl PostgresTransactions {
             Err(told) => return *told,
         };
         match run(tx, record.operation_id, self.seals.clone(), work).await {
-            Ran::Done { tx, reply, pushed } => {
+            WorkResult::Done { tx, reply, pushed } => {
                 let begun = Begun { tx, record, now, is_first };
                 self.complete(command, &claim, begun, &reply, pushed).await
             }
-            Ran::Failed { why: FailedReply { reply, is_final: false }, back } => {
+            WorkResult::Failed { why: FailedReply { reply, is_final: false }, back } => {
                 self.taken_back(command, &claim, back, rolled_back(&reply)).await
             }
             // Roll back the writes of the work, but store the permanent failure.
-            Ran::Failed { why: FailedReply { reply, is_final: true }, back } => {
+            WorkResult::Failed { why: FailedReply { reply, is_final: true }, back } => {
                 let nothing = self.taken_back(command, &claim, back, failed()).await;
                 if !matches!(nothing, Transacted::RolledBack { .. }) {
                     return nothing;
@@ -173,7 +175,7 @@ impl PostgresTransactions {
         R: Future<Output = Result<T, Failure>> + Send + 'static,
         T: IntoReply,
     {
-        self.settle_by(operation_id, Word::Message, replying(work)).await
+        self.settle_by(operation_id, SettlingAuthority::Message, replying(work)).await
     }
 
     /// Settles an unknown or deferred command by outside evidence, such as a webhook of the provider. The evidence
@@ -184,10 +186,10 @@ impl PostgresTransactions {
         R: Future<Output = Result<T, Failure>> + Send + 'static,
         T: IntoReply,
     {
-        self.settle_by(operation_id, Word::Evidence(evidence), replying(work)).await
+        self.settle_by(operation_id, SettlingAuthority::Evidence(evidence), replying(work)).await
     }
 
-    async fn settle_by<F, R>(&self, id: OperationId, word: Word, work: F) -> Settled
+    async fn settle_by<F, R>(&self, id: OperationId, word: SettlingAuthority, work: F) -> Settled
     where
         F: FnOnce(PgTx) -> R + Send + 'static,
         R: Future<Output = Result<Reply, Failure>> + Send + 'static,
@@ -199,12 +201,14 @@ impl PostgresTransactions {
                 Err(settled) => return settled,
             };
             let (tx, record, reply) = match run(tx, id, own.seals.clone(), work).await {
-                Ran::Done { tx, reply, .. } => (tx, record, reply),
-                Ran::Failed { back: RolledBack::EndedBefore, .. } => {
+                WorkResult::Done { tx, reply, .. } => (tx, record, reply),
+                WorkResult::Failed { back: RolledBack::EndedBefore, .. } => {
                     return own.settled_by_work(&record).await;
                 }
-                Ran::Failed { why: FailedReply { is_final: false, .. }, .. } => return Settled::RolledBack,
-                Ran::Failed { why: FailedReply { reply, is_final: true }, .. } => {
+                WorkResult::Failed { why: FailedReply { is_final: false, .. }, .. } => {
+                    return Settled::RolledBack;
+                }
+                WorkResult::Failed { why: FailedReply { reply, is_final: true }, .. } => {
                     match own.open(id, &word).await {
                         Ok((tx, record)) => (tx, record, reply),
                         Err(settled) => return settled,
@@ -217,7 +221,11 @@ impl PostgresTransactions {
     }
 
     /// Begins a transaction in which this word, and no other, can settle the command.
-    async fn open(&self, id: OperationId, word: &Word) -> Result<(OpenTransaction, Record), Settled> {
+    async fn open(
+        &self,
+        id: OperationId,
+        word: &SettlingAuthority,
+    ) -> Result<(OpenTransaction, Record), Settled> {
         let unavailable = |error: &DbError| {
             tracing::warn!(operation_id = %id, %error, "a command cannot be settled now");
             Settled::Unavailable
@@ -274,7 +282,7 @@ impl PostgresTransactions {
                     tx.roll_back().await;
                     let acquired = self.pool.acquire().await;
                     let mut connection = acquired.map_err(|error| joined::db_error(&error))?;
-                    self.clock.look(&mut Lent(Joined::new(&mut connection))).await?;
+                    self.clock.look(&mut LentConnection(Joined::new(&mut connection))).await?;
                     continue;
                 }
                 Ok(None) => {}
@@ -524,7 +532,13 @@ impl PostgresTransactions {
     }
 
     /// Stores the reply of a command after its own transaction has ended, and commits.
-    async fn conclude(&self, mut tx: OpenTransaction, record: Record, word: &Word, reply: &Reply) -> Settled {
+    async fn conclude(
+        &self,
+        mut tx: OpenTransaction,
+        record: Record,
+        word: &SettlingAuthority,
+        reply: &Reply,
+    ) -> Settled {
         let change = match self.seals.change(&record, word.change(&record.head, reply)) {
             Ok(change) => change,
             Err(why) => {
@@ -576,7 +590,7 @@ fn address_of(url: &str) -> Result<Address, String> {
 }
 
 /// Result of the work.
-enum Ran {
+enum WorkResult {
     /// The work is done, and not committed.
     Done { tx: OpenTransaction, reply: Reply, pushed: usize },
     /// The work failed, and its transaction was rolled back as `back` says.
@@ -599,13 +613,13 @@ where
 type ReplyFuture = Pin<Box<dyn Future<Output = Result<Reply, Failure>> + Send>>;
 
 /// Runs the work in a task of its own, so that a panic ends only this task.
-async fn run<F, R>(mut tx: OpenTransaction, id: OperationId, seals: Seals, work: F) -> Ran
+async fn run<F, R>(mut tx: OpenTransaction, id: OperationId, seals: Seals, work: F) -> WorkResult
 where
     F: FnOnce(PgTx) -> R + Send + 'static,
     R: Future<Output = Result<Reply, Failure>> + Send + 'static,
 {
     let fault =
-        |back| Ran::Failed { why: FailedReply { reply: Reply::rolled_back(), is_final: false }, back };
+        |back| WorkResult::Failed { why: FailedReply { reply: Reply::rolled_back(), is_final: false }, back };
     tx.lend();
     let (shared, pushed) = (Arc::new(Mutex::new(tx)), Arc::new(AtomicUsize::new(0)));
     let connection = shared.clone().lock_owned().await;
@@ -617,8 +631,8 @@ where
         return fault(RolledBack::EndedBefore);
     };
     match done {
-        Ok(Ok(reply)) => Ran::Done { tx, reply, pushed: pushed.load(Ordering::SeqCst) },
-        Ok(Err(why)) => Ran::Failed { why: why.logged(id), back: tx.roll_back().await },
+        Ok(Ok(reply)) => WorkResult::Done { tx, reply, pushed: pushed.load(Ordering::SeqCst) },
+        Ok(Err(why)) => WorkResult::Failed { why: why.logged(id), back: tx.roll_back().await },
         Err(_) => {
             tracing::error!(operation_id = %id, "the work of a command panicked");
             fault(tx.roll_back().await)
@@ -673,7 +687,7 @@ pub async fn apply_within(
     id: &RecordId,
     change: &Change,
 ) -> Result<Option<StoreAnswer>, DbError> {
-    store::apply(&mut Lent(Joined::new(connection)), id, change, 0).await
+    store::apply(&mut LentConnection(Joined::new(connection)), id, change, 0).await
 }
 
 /// Returns the outcome of a claim that failed: nothing was committed.

@@ -42,10 +42,10 @@ pub mod webhook;
 pub use bounds::SourceBounds;
 #[cfg(feature = "http-evidence")]
 pub use http::{HttpLookUp, HttpLookUpError};
-pub use look::{Look, Outcome};
+pub use look::{LookUpOutcome, LookUpResult};
 pub use look_up::{Finding, LookUp, NoLookUp};
 pub use notes::RECONCILER;
-pub use reconciler::{Reconciler, ReconcilerOptions, Report};
+pub use reconciler::{ReconcileReport, Reconciler, ReconcilerOptions};
 pub use semel_core::reconcile::{
     CONTRADICTION, Evidence, LookUpAnswer, ReconcileTerms, Statement, is_dead_letter,
 };

@@ -44,20 +44,20 @@ pub(crate) fn written(
 
 /// Authority that settles a command after its own transaction.
 #[derive(Clone, Debug)]
-pub(crate) enum Word {
+pub(crate) enum SettlingAuthority {
     /// The sink of the message that the command was deferred to.
     Message,
     /// Outside evidence.
     Evidence(Note),
 }
 
-impl Word {
+impl SettlingAuthority {
     /// Returns true if this word still counts. Checked before the work runs, and decided again when it is written.
     pub(crate) fn counts(&self, head: &Head, now: Timestamp) -> bool {
         let event = match self {
-            Word::Message if !head.is_left_to_a_message() => return false,
-            Word::Message => Event::Complete { fence: head.fence() },
-            Word::Evidence(_) => Event::resolve(Verdict::Succeeded),
+            SettlingAuthority::Message if !head.is_left_to_a_message() => return false,
+            SettlingAuthority::Message => Event::Complete { fence: head.fence() },
+            SettlingAuthority::Evidence(_) => Event::resolve(Verdict::Succeeded),
         };
         matches!(transition(Some(head), &event, now).write, Write::Update(head) if head.state.is_terminal())
     }
@@ -65,8 +65,8 @@ impl Word {
     /// Returns the change to write for this reply.
     pub(crate) fn change(&self, head: &Head, reply: &Reply) -> Change {
         match self {
-            Word::Message => completion(&Policy::default(), head.fence(), reply),
-            Word::Evidence(note) => {
+            SettlingAuthority::Message => completion(&Policy::default(), head.fence(), reply),
+            SettlingAuthority::Evidence(note) => {
                 let result = stored(&Policy::default(), reply);
                 Change::resolve_executed(result).noted(note.clone())
             }

@@ -24,11 +24,13 @@ use semel_faults::{Lever, Point, reached_by_thread};
 use semel_stores::sqlite::{self as store, OpenError, Place, SqliteOptions};
 use tokio::sync::Mutex;
 
-use crate::gate::Gate;
+use crate::gate::CommandGate;
 use crate::outbox::{EventId, InvalidKind};
 use crate::reply::{Answered, FailedReply, Failure, IntoReply, Reply};
 use crate::seals::Seals;
-use crate::settle::{Settled, Word, attempt, decided, executed, failed, in_progress, rolled_back, written};
+use crate::settle::{
+    Settled, SettlingAuthority, attempt, decided, executed, failed, in_progress, rolled_back, written,
+};
 use alarm::Alarm;
 pub use phases::{SqlitePhases, SqliteRun};
 
@@ -43,7 +45,7 @@ const MAX_QUEUED: Duration = Duration::from_secs(10);
 pub struct SqliteTransactions {
     file: Arc<File>,
     connection: Arc<Mutex<Connection>>,
-    gate: Gate,
+    gate: CommandGate,
     hold: Duration,
     seals: Seals,
 }
@@ -114,7 +116,7 @@ impl SqliteTransactions {
         };
         file.obey();
         let connection = Arc::new(Mutex::new(file.connect()?));
-        let (file, gate, seals) = (Arc::new(file), Gate::default(), Seals::default());
+        let (file, gate, seals) = (Arc::new(file), CommandGate::default(), Seals::default());
         Ok(SqliteTransactions { file, connection, gate, hold: DEFAULT_HOLD, seals })
     }
 
@@ -192,11 +194,11 @@ impl SqliteTransactions {
         let claim = attempt(command);
         match self.try_to_carry_out(connection, command, &claim, work) {
             Ok(transacted) => transacted,
-            Err(Ended::NotCommitted(error)) => {
+            Err(TransactionEnd::NotCommitted(error)) => {
                 tracing::warn!(%error, "a command could not be carried out: nothing happened");
                 Transacted::Unavailable
             }
-            Err(Ended::InDoubt(error, reply)) => {
+            Err(TransactionEnd::InDoubt(error, reply)) => {
                 tracing::error!(%error, "the answer to a COMMIT is in doubt");
                 self.find_out(connection, &claim, &reply)
             }
@@ -209,7 +211,7 @@ impl SqliteTransactions {
         command: &Command,
         claim: &Claim,
         work: F,
-    ) -> Result<Transacted, Ended>
+    ) -> Result<Transacted, TransactionEnd>
     where
         F: FnOnce(&SqliteTx<'_>) -> Result<Reply, Failure>,
     {
@@ -248,17 +250,17 @@ impl SqliteTransactions {
         reached_by_thread(Point::WorkDone);
         match transaction.commit() {
             Ok(()) if self.file.lose_commit.swap(false, Ordering::SeqCst) => {
-                Err(Ended::InDoubt("the answer to COMMIT was lost".to_owned(), reply))
+                Err(TransactionEnd::InDoubt("the answer to COMMIT was lost".to_owned(), reply))
             }
             Ok(()) => {
                 reached_by_thread(Point::WorkCommitted);
                 if let Err(error) = self.file.check() {
-                    return Err(Ended::InDoubt(error.to_string(), reply));
+                    return Err(TransactionEnd::InDoubt(error.to_string(), reply));
                 }
                 Ok(executed(self.seals.opened(settled), now, &reply))
             }
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Err(error.into()),
-            Err(error) => Err(Ended::InDoubt(error.to_string(), reply)),
+            Err(error) => Err(TransactionEnd::InDoubt(error.to_string(), reply)),
         }
     }
 
@@ -316,7 +318,8 @@ impl SqliteTransactions {
         F: FnOnce(&SqliteTx<'_>) -> Result<T, Failure> + Send + 'static,
         T: IntoReply,
     {
-        self.settle_by(operation_id, Word::Message, |tx: &SqliteTx<'_>| work(tx)?.into_reply()).await
+        self.settle_by(operation_id, SettlingAuthority::Message, |tx: &SqliteTx<'_>| work(tx)?.into_reply())
+            .await
     }
 
     /// Settles an unknown or deferred command by outside evidence, such as a webhook of the provider. The evidence
@@ -326,11 +329,13 @@ impl SqliteTransactions {
         F: FnOnce(&SqliteTx<'_>) -> Result<T, Failure> + Send + 'static,
         T: IntoReply,
     {
-        self.settle_by(operation_id, Word::Evidence(evidence), |tx: &SqliteTx<'_>| work(tx)?.into_reply())
-            .await
+        self.settle_by(operation_id, SettlingAuthority::Evidence(evidence), |tx: &SqliteTx<'_>| {
+            work(tx)?.into_reply()
+        })
+        .await
     }
 
-    async fn settle_by<F>(&self, id: OperationId, word: Word, work: F) -> Settled
+    async fn settle_by<F>(&self, id: OperationId, word: SettlingAuthority, work: F) -> Settled
     where
         F: FnOnce(&SqliteTx<'_>) -> Result<Reply, Failure> + Send + 'static,
     {
@@ -343,11 +348,11 @@ impl SqliteTransactions {
             let settling = tokio::task::spawn_blocking(move || {
                 match own.try_to_settle(&mut connection, id, &word, work) {
                     Ok(settled) => settled,
-                    Err(Ended::NotCommitted(error)) => {
+                    Err(TransactionEnd::NotCommitted(error)) => {
                         tracing::warn!(operation_id = %id, %error, "a command cannot be settled now");
                         Settled::Unavailable
                     }
-                    Err(Ended::InDoubt(error, _)) => {
+                    Err(TransactionEnd::InDoubt(error, _)) => {
                         tracing::error!(operation_id = %id, %error, "the answer to a COMMIT is in doubt");
                         own.reconnect(&mut connection);
                         Settled::InDoubt
@@ -363,9 +368,9 @@ impl SqliteTransactions {
         &self,
         connection: &mut Connection,
         id: OperationId,
-        word: &Word,
+        word: &SettlingAuthority,
         work: F,
-    ) -> Result<Settled, Ended>
+    ) -> Result<Settled, TransactionEnd>
     where
         F: FnOnce(&SqliteTx<'_>) -> Result<Reply, Failure>,
     {
@@ -394,10 +399,10 @@ impl SqliteTransactions {
         match transaction.commit() {
             Ok(()) => match self.file.check() {
                 Ok(()) => Ok(Settled::Now(Box::new(self.seals.opened(settled)))),
-                Err(error) => Err(Ended::InDoubt(error.to_string(), reply)),
+                Err(error) => Err(TransactionEnd::InDoubt(error.to_string(), reply)),
             },
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Err(error.into()),
-            Err(error) => Err(Ended::InDoubt(error.to_string(), reply)),
+            Err(error) => Err(TransactionEnd::InDoubt(error.to_string(), reply)),
         }
     }
 
@@ -472,26 +477,26 @@ impl Drop for AtWork<'_> {
 }
 
 /// Reason why a transaction ended without an outcome.
-enum Ended {
+enum TransactionEnd {
     NotCommitted(String),
     InDoubt(String, Reply),
 }
 
-impl From<rusqlite::Error> for Ended {
-    fn from(error: rusqlite::Error) -> Ended {
-        Ended::NotCommitted(error.to_string())
+impl From<rusqlite::Error> for TransactionEnd {
+    fn from(error: rusqlite::Error) -> TransactionEnd {
+        TransactionEnd::NotCommitted(error.to_string())
     }
 }
 
-impl From<VaultError> for Ended {
-    fn from(error: VaultError) -> Ended {
-        Ended::NotCommitted(error.to_string())
+impl From<VaultError> for TransactionEnd {
+    fn from(error: VaultError) -> TransactionEnd {
+        TransactionEnd::NotCommitted(error.to_string())
     }
 }
 
-impl From<StoreError> for Ended {
-    fn from(error: StoreError) -> Ended {
-        Ended::NotCommitted(error.to_string())
+impl From<StoreError> for TransactionEnd {
+    fn from(error: StoreError) -> TransactionEnd {
+        TransactionEnd::NotCommitted(error.to_string())
     }
 }
 

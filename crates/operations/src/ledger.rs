@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use semel_core::{Clock, OperationId, Records, StateName, SystemClock};
-use semel_flow::reconcile::ledger::{self, Ages, FindingKind, Report};
+use semel_flow::reconcile::ledger::{self, Ages, FindingKind, LedgerReport};
 use semel_settings::LedgerComparison;
 
 pub use watch::{check, check_files, watch};
@@ -20,7 +20,7 @@ pub use watch::{check, check_files, watch};
 /// Result of a comparison.
 pub struct Compared {
     /// Findings.
-    pub report: Report,
+    pub report: LedgerReport,
     /// States of records under listed references that the gateway's side lacks, if that side is the store.
     pub our_states: HashMap<String, StateName>,
 }
@@ -47,7 +47,10 @@ pub async fn compare(
 }
 
 /// Returns the states of commands that the provider executed and that did not succeed here.
-async fn our_states(report: &Report, store: &Arc<dyn Records>) -> anyhow::Result<HashMap<String, StateName>> {
+async fn our_states(
+    report: &LedgerReport,
+    store: &Arc<dyn Records>,
+) -> anyhow::Result<HashMap<String, StateName>> {
     let mut states = HashMap::new();
     for finding in &report.findings(FindingKind::MissingOurs).first {
         let Ok(id) = finding.reference.parse::<OperationId>() else { continue };

@@ -41,7 +41,7 @@ use axum::extract::DefaultBodyLimit;
 use axum::http::request::Parts;
 use axum::routing::{get, post};
 use semel::flow::bulk::Bulk;
-use semel::flow::outbox::{Stop, Wake, Worker, WorkerOptions};
+use semel::flow::outbox::{OutboxWorker, OutboxWorkerOptions, StopHandle, Wake};
 use semel::flow::phases::PhaseTerms;
 use semel::flow::reconcile::{Reconciler, Webhooks};
 use semel::policy::{InProgress, OnLeaseExpired};
@@ -182,17 +182,17 @@ impl Service {
         }
     }
 
-    fn worker(&self) -> Worker {
+    fn worker(&self) -> OutboxWorker {
         let timeout = self.options.timeout;
         let charging = Charging::new(self.shared.book.clone(), self.options.provider.clone(), timeout);
-        let options = WorkerOptions {
+        let options = OutboxWorkerOptions {
             // One call, and the writes after it.
             timeout: timeout + Duration::from_secs(1).min(timeout),
             lease: self.options.lease(),
             retry: self.options.retry_terms(),
-            ..WorkerOptions::default()
+            ..OutboxWorkerOptions::default()
         };
-        let worker = Worker::new(self.outbox.clone(), Arc::new(charging), options);
+        let worker = OutboxWorker::new(self.outbox.clone(), Arc::new(charging), options);
         let _ = self.shared.wake.set(worker.waker());
         worker
     }
@@ -247,7 +247,7 @@ impl Service {
 
 /// Running background tasks.
 pub struct Working {
-    stops: [Stop; 2],
+    stops: [StopHandle; 2],
     reconciler: oneshot::Sender<()>,
     tasks: [JoinHandle<()>; 3],
 }
@@ -255,7 +255,7 @@ pub struct Working {
 impl Working {
     /// Stops taking work, and waits for the running work to end.
     pub async fn stop(self) {
-        self.stops.iter().for_each(Stop::stop);
+        self.stops.iter().for_each(StopHandle::stop);
         drop(self.reconciler);
         for task in self.tasks {
             let _ = task.await;

@@ -22,7 +22,7 @@ use axum::http::request::Parts;
 use axum::routing::post;
 use axum::{Json, Router};
 use semel::flow::bulk::Bulk;
-use semel::flow::outbox::{HttpSink, Worker, WorkerOptions};
+use semel::flow::outbox::{HttpSink, OutboxWorker, OutboxWorkerOptions};
 use semel::flow::phases::{CompleterOptions, PhaseTerms, Phases};
 use semel::flow::{
     Answered, Command, Idempotent, PgRun, PostgresPhases, PostgresTransactions, SqlitePhases, SqliteRun,
@@ -183,16 +183,16 @@ pub(crate) async fn run(upstream: &str, seed: &str) -> Result<(), Error> {
     let (upstream, seed): (SocketAddr, u64) = (upstream.parse()?, seed.parse()?);
     let opened = open(&std::env::var("SEMEL_STORE")?).await?;
     let shared = share(&opened, upstream, seed)?;
-    let options = WorkerOptions {
+    let options = OutboxWorkerOptions {
         poll: POLL,
         timeout: Duration::from_secs(1),
         lease: Duration::from_secs(2),
         retry: RETRY,
-        ..WorkerOptions::default()
+        ..OutboxWorkerOptions::default()
     };
     let receiver = HttpSink::new(&format!("http://{upstream}/events"), SECRET)?;
     let delivery = Arc::new(Delivery { shared: shared.clone(), receiver });
-    tokio::spawn(Worker::new(opened.outbox, delivery, options).run());
+    tokio::spawn(OutboxWorker::new(opened.outbox, delivery, options).run());
     tokio::spawn(shared.phases.complete());
     let app = Router::new()
         .route("/transfers", post(transfer))

@@ -10,7 +10,7 @@ use axum::extract::State;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
-use semel::flow::outbox::{HttpSink, Worker, WorkerOptions};
+use semel::flow::outbox::{HttpSink, OutboxWorker, OutboxWorkerOptions};
 use semel::flow::postgres::PgTx;
 use semel::flow::sqlite::SqliteTx;
 use semel::flow::{Answered, Failure, Idempotent, PostgresTransactions, Reply, SqliteTransactions, sqlx};
@@ -178,7 +178,7 @@ pub(crate) async fn run(arguments: &[&str]) -> Result<(), Error> {
     let mood = Mood::parse(mood).ok_or("there is no such mood")?;
     let (database, store, outbox) = open(&std::env::var("SEMEL_STORE")?).await?;
     if *worker == "worker" {
-        let options = WorkerOptions {
+        let options = OutboxWorkerOptions {
             poll: Duration::from_millis(50),
             timeout: TRY,
             lease: MESSAGE_LEASE,
@@ -189,9 +189,9 @@ pub(crate) async fn run(arguments: &[&str]) -> Result<(), Error> {
             },
             // The worker writes nothing but messages during a test.
             upkeep: Duration::from_secs(3600),
-            ..WorkerOptions::default()
+            ..OutboxWorkerOptions::default()
         };
-        tokio::spawn(Worker::new(outbox, Arc::new(HttpSink::new(events, SECRET)?), options).run());
+        tokio::spawn(OutboxWorker::new(outbox, Arc::new(HttpSink::new(events, SECRET)?), options).run());
     }
     let layer = IdempotencyLayer::builder(store)
         .identify(identify)

@@ -19,7 +19,7 @@ const MAX_TEXT: usize = 500;
 const MAX_WRITES: u32 = 5;
 
 /// Parts that every try uses.
-pub(super) struct Delivery {
+pub(super) struct MessageDelivery {
     pub(super) outbox: Arc<dyn Outbox>,
     pub(super) sink: Arc<dyn Sink>,
     pub(super) terms: RetryTerms,
@@ -27,7 +27,7 @@ pub(super) struct Delivery {
     pub(super) topics: Topics,
 }
 
-impl Delivery {
+impl MessageDelivery {
     /// Tries to deliver a message that this worker has taken. Sends nothing after `until`: another worker may have the
     /// message by then.
     pub(super) async fn attempt(&self, message: &Message, until: Instant) {

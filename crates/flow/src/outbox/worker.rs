@@ -11,7 +11,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::delivery::Delivery;
+use super::delivery::MessageDelivery;
 use super::metrics::{self, Topics};
 use super::sink::Sink;
 
@@ -21,7 +21,7 @@ const REAP_BATCHES: usize = 20;
 
 /// Settings of a worker.
 #[derive(Clone, Copy, Debug)]
-pub struct WorkerOptions {
+pub struct OutboxWorkerOptions {
     /// Number of messages delivered concurrently.
     pub concurrency: usize,
     /// Poll interval of an idle worker.
@@ -41,9 +41,9 @@ pub struct WorkerOptions {
     pub upkeep: Duration,
 }
 
-impl Default for WorkerOptions {
-    fn default() -> WorkerOptions {
-        WorkerOptions {
+impl Default for OutboxWorkerOptions {
+    fn default() -> OutboxWorkerOptions {
+        OutboxWorkerOptions {
             concurrency: 16,
             poll: Duration::from_millis(200),
             timeout: Duration::from_secs(10),
@@ -57,9 +57,9 @@ impl Default for WorkerOptions {
 }
 
 /// Delivers messages until it is told to stop. Any number of workers may share one database.
-pub struct Worker {
-    delivery: Arc<Delivery>,
-    options: WorkerOptions,
+pub struct OutboxWorker {
+    delivery: Arc<MessageDelivery>,
+    options: OutboxWorkerOptions,
     stop: watch::Sender<bool>,
     wake: Arc<Notify>,
 }
@@ -78,9 +78,9 @@ impl Wake {
 
 /// Handle that tells a worker, or a completer, to stop.
 #[derive(Clone)]
-pub struct Stop(pub(crate) watch::Sender<bool>);
+pub struct StopHandle(pub(crate) watch::Sender<bool>);
 
-impl Stop {
+impl StopHandle {
     /// Stops taking messages, or commands; `run` returns once the running ones are done.
     pub fn stop(&self) {
         self.0.send_replace(true);
@@ -95,19 +95,19 @@ pub struct Drained {
     pub left: usize,
 }
 
-impl Worker {
+impl OutboxWorker {
     /// Creates a worker that delivers the messages of this outbox to this sink.
-    pub fn new(outbox: Arc<dyn Outbox>, sink: Arc<dyn Sink>, options: WorkerOptions) -> Worker {
+    pub fn new(outbox: Arc<dyn Outbox>, sink: Arc<dyn Sink>, options: OutboxWorkerOptions) -> OutboxWorker {
         let lease = options.lease.max(options.timeout.saturating_mul(2));
-        let options = WorkerOptions { lease, concurrency: options.concurrency.max(1), ..options };
-        let delivery = Delivery {
+        let options = OutboxWorkerOptions { lease, concurrency: options.concurrency.max(1), ..options };
+        let delivery = MessageDelivery {
             outbox,
             sink,
             terms: options.retry,
             timeout: options.timeout,
             topics: Topics::default(),
         };
-        Worker {
+        OutboxWorker {
             delivery: Arc::new(delivery),
             options,
             stop: watch::Sender::new(false),
@@ -116,8 +116,8 @@ impl Worker {
     }
 
     /// Returns a handle that stops the worker.
-    pub fn stopper(&self) -> Stop {
-        Stop(self.stop.clone())
+    pub fn stopper(&self) -> StopHandle {
+        StopHandle(self.stop.clone())
     }
 
     /// Returns a handle that wakes the worker.

@@ -13,10 +13,10 @@ use tokio::task::JoinSet;
 
 use super::input::Input;
 use super::journal::{Ending, Journal};
-use super::lease::Lease;
-use super::operations::{Operation, PhaseTerms, Phases};
+use super::lease::PhaseLease;
+use super::operations::{PhaseTerms, PhasedOperation, Phases};
 use super::run::Run;
-use super::steps::Held;
+use super::steps::HeldCommand;
 use crate::deadline::{CANCEL_DEADLINE, DATABASE_DEADLINE};
 use crate::outbox::chance;
 use crate::settle::{completion, decided, executed, rolled_back};
@@ -29,7 +29,7 @@ const PAUSES: [Duration; 4] =
 pub(super) struct Taken {
     pub(super) record: Record,
     pub(super) input: Input,
-    pub(super) lease: Lease,
+    pub(super) lease: PhaseLease,
     /// True if the caller of the claim waits for the answer.
     pub(super) attended: bool,
     /// True if a verdict resumed the command, regardless of the number of attempts.
@@ -38,7 +38,7 @@ pub(super) struct Taken {
 
 impl<D: Clone + Send + Sync + 'static> Phases<D> {
     /// Executes a taken command as far as this attempt gets.
-    pub(super) async fn carry_out(&self, operation: &Operation<D>, taken: Taken) -> Transacted {
+    pub(super) async fn carry_out(&self, operation: &PhasedOperation<D>, taken: Taken) -> Transacted {
         let (ending, rows) = self.run(operation, &taken).await;
         let ending = match ending {
             // The message may have been delivered long before: no sink would be left to settle the command.
@@ -53,7 +53,7 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
     }
 
     /// Runs the code. Returns how it ended, and true if any phase is recorded.
-    async fn run(&self, operation: &Operation<D>, taken: &Taken) -> (Ending, bool) {
+    async fn run(&self, operation: &PhasedOperation<D>, taken: &Taken) -> (Ending, bool) {
         let Taken { record, input, lease, attended, resolved } = taken;
         let recorded = match self.recorded(taken).await {
             Ok(recorded) => recorded,
@@ -70,7 +70,7 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
         let run = Run {
             database: self.database.clone(),
             steps: self.steps.clone(),
-            held: Held::of(record),
+            held: HeldCommand::of(record),
             lease: lease.clone(),
             timeout: input.timeout,
             journal: journal.clone(),
@@ -199,7 +199,13 @@ pub(super) async fn settle(
 }
 
 /// Renews the lease three times per lease length, and sooner after a failure. Returns only if the run is overdue.
-async fn keep(store: &dyn Store, record: &Record, lease: &Lease, journal: &Mutex<Journal>, idle: Duration) {
+async fn keep(
+    store: &dyn Store,
+    record: &Record,
+    lease: &PhaseLease,
+    journal: &Mutex<Journal>,
+    idle: Duration,
+) {
     let length = record.head.terms.lease;
     let third = length / 3;
     let mut pause = third;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use semel_core::OperationId;
 
-use super::lease::Lease;
+use super::lease::PhaseLease;
 use crate::reply::Reply;
 
 /// Guarantee of the called service about the phase's key.
@@ -27,12 +27,12 @@ pub enum Deduplication {
 pub struct Call {
     key: String,
     operation_id: OperationId,
-    lease: Lease,
+    lease: PhaseLease,
     permitted: Arc<AtomicBool>,
 }
 
 impl Call {
-    pub(super) fn new(operation_id: OperationId, phase: &str, lease: Lease) -> (Call, Permitted) {
+    pub(super) fn new(operation_id: OperationId, phase: &str, lease: PhaseLease) -> (Call, Permitted) {
         let permitted = Arc::new(AtomicBool::new(false));
         let key = format!("{operation_id}:{phase}");
         (Call { key, operation_id, lease, permitted: permitted.clone() }, Permitted(permitted))

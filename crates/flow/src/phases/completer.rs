@@ -16,9 +16,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::attempt::Taken;
 use super::input::Input;
-use super::lease::Lease;
+use super::lease::PhaseLease;
 use super::operations::Phases;
-use crate::outbox::{Drained, Stop, Wake};
+use crate::outbox::{Drained, StopHandle, Wake};
 
 /// Maximum number of expired leases that are swept before each look.
 const SWEEP_BATCH: usize = 500;
@@ -70,8 +70,8 @@ impl<D: Clone + Send + Sync + 'static> Completer<D> {
     }
 
     /// Returns a handle that stops the completer.
-    pub fn stopper(&self) -> Stop {
-        Stop(self.stop.clone())
+    pub fn stopper(&self) -> StopHandle {
+        StopHandle(self.stop.clone())
     }
 
     /// Returns a handle that makes the completer look for commands at once.
@@ -84,7 +84,7 @@ impl<D: Clone + Send + Sync + 'static> Completer<D> {
     pub async fn run(self) -> Drained {
         let mut stopped = self.stop.subscribe();
         let mut running = JoinSet::new();
-        let mut look = Look::new(&self.names);
+        let mut look = CompleterSearch::new(&self.names);
         let mut poll = interval(self.options.poll.max(Duration::from_millis(1)));
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -102,7 +102,7 @@ impl<D: Clone + Send + Sync + 'static> Completer<D> {
     }
 
     /// Takes as many commands as there are free slots, and starts them.
-    async fn take(&self, running: &mut JoinSet<()>, look: &mut Look) {
+    async fn take(&self, running: &mut JoinSet<()>, look: &mut CompleterSearch) {
         while running.try_join_next().is_some() {}
         let places = self.options.concurrency.saturating_sub(running.len());
         if places == 0 {
@@ -122,7 +122,7 @@ impl<D: Clone + Send + Sync + 'static> Completer<D> {
         &self,
         places: usize,
         running: &mut JoinSet<()>,
-        look: &mut Look,
+        look: &mut CompleterSearch,
     ) -> Result<(), StoreError> {
         look.begin(places);
         while let Some(filter) = look.search.page() {
@@ -151,17 +151,17 @@ impl<D: Clone + Send + Sync + 'static> Completer<D> {
 }
 
 /// Position of a completer in the waiting commands.
-struct Look {
+struct CompleterSearch {
     search: WaitingSearch,
     /// Time at which skipped commands are looked at again.
     again: Instant,
     reported: HashSet<OperationId>,
 }
 
-impl Look {
-    fn new(operations: &[String]) -> Look {
+impl CompleterSearch {
+    fn new(operations: &[String]) -> CompleterSearch {
         let search = WaitingSearch::new(true, Some(operations.to_vec()));
-        Look { search, again: Instant::now() + LOOK_AGAIN, reported: HashSet::new() }
+        CompleterSearch { search, again: Instant::now() + LOOK_AGAIN, reported: HashSet::new() }
     }
 
     fn begin(&mut self, places: usize) {
@@ -190,7 +190,7 @@ async fn resume<D: Clone + Send + Sync + 'static>(phases: Phases<D>, record: Rec
     let start = Change::start(record.head.fence(), RandomIds.attempt_token());
     match phases.store.apply(&record.id, &start).await {
         Ok(StoreAnswer { decision: Decision::Execute, record: Some(record), .. }) => {
-            let lease = Lease::new(asked, record.head.terms.lease);
+            let lease = PhaseLease::new(asked, record.head.terms.lease);
             tracing::info!(operation_id = %id, attempt = record.head.epoch, "a command is resumed");
             phases.carry_out(operation, Taken { record, input, lease, attended: false, resolved }).await;
         }

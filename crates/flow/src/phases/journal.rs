@@ -50,7 +50,7 @@ pub(super) enum PhaseKind {
 
 /// State of a phase that a run requests.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum PhaseState {
     /// The phase is done, with this output.
     Done(Bytes),
     /// The phase was begun by an attempt that died before it stored a result.
@@ -87,7 +87,7 @@ impl Journal {
     }
 
     /// Requests a phase. If it is not done, the run is inside it from now on.
-    pub(super) fn ask(&mut self, name: &str, kind: PhaseKind) -> Result<Asked, Stopped> {
+    pub(super) fn ask(&mut self, name: &str, kind: PhaseKind) -> Result<PhaseState, Stopped> {
         match self.at {
             At::Between(_) => {}
             At::Ended(_) | At::Closed => return Err(Stopped(())),
@@ -109,7 +109,7 @@ impl Journal {
         let place = self.asked.len();
         self.asked.push(name.to_owned());
         let asked = match self.recorded.get(place) {
-            None => Asked::New { position: u32::try_from(place).unwrap_or(u32::MAX) },
+            None => PhaseState::New { position: u32::try_from(place).unwrap_or(u32::MAX) },
             Some(recorded) if recorded.name != name => {
                 let why = format!("its place is that of the recorded phase {}", recorded.name);
                 return Err(self.mistake(name, &why));
@@ -117,10 +117,10 @@ impl Journal {
             Some(recorded) => match (&recorded.what, kind) {
                 (StepKind::Local { output }, PhaseKind::Local)
                 | (StepKind::External { output: Some(output), .. }, PhaseKind::External) => {
-                    Asked::Done(output.clone())
+                    PhaseState::Done(output.clone())
                 }
                 (StepKind::External { deduplicated, output: None }, PhaseKind::External) => {
-                    Asked::Begun { deduplicated: *deduplicated }
+                    PhaseState::Begun { deduplicated: *deduplicated }
                 }
                 (StepKind::Local { .. } | StepKind::External { .. } | StepKind::Item { .. }, _) => {
                     return Err(self.mistake(name, "it is recorded as another kind of step"));
@@ -128,8 +128,8 @@ impl Journal {
             },
         };
         self.at = match asked {
-            Asked::Done(_) => At::Between(Instant::now()),
-            Asked::Begun { .. } | Asked::New { .. } => At::Inside,
+            PhaseState::Done(_) => At::Between(Instant::now()),
+            PhaseState::Begun { .. } | PhaseState::New { .. } => At::Inside,
         };
         Ok(asked)
     }
@@ -242,11 +242,14 @@ mod tests {
     #[test]
     fn a_resumed_run_is_told_what_was_recorded() {
         let mut journal = journal();
-        assert_eq!(journal.ask("ride", PhaseKind::Local).ok(), Some(Asked::Done(Bytes::from_static(b"1"))));
-        let begun = Asked::Begun { deduplicated: true };
+        assert_eq!(
+            journal.ask("ride", PhaseKind::Local).ok(),
+            Some(PhaseState::Done(Bytes::from_static(b"1")))
+        );
+        let begun = PhaseState::Begun { deduplicated: true };
         assert_eq!(journal.ask("charge", PhaseKind::External).ok(), Some(begun));
         journal.leave();
-        assert_eq!(journal.ask("receipt", PhaseKind::Local).ok(), Some(Asked::New { position: 2 }));
+        assert_eq!(journal.ask("receipt", PhaseKind::Local).ok(), Some(PhaseState::New { position: 2 }));
         journal.leave();
         assert!(matches!(journal.close(Some(reply())), (Ending::Reply(_), true)));
         assert!(journal.ask("more", PhaseKind::Local).is_err(), "nobody goes on after the end");

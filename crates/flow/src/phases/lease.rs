@@ -7,12 +7,12 @@ use std::time::Duration;
 use semel_core::BootTime;
 
 #[derive(Clone, Debug)]
-pub(super) struct Lease(Arc<Mutex<Option<BootTime>>>);
+pub(super) struct PhaseLease(Arc<Mutex<Option<BootTime>>>);
 
-impl Lease {
+impl PhaseLease {
     /// Creates a lease of this length, requested at `asked`.
-    pub(super) fn new(asked: BootTime, length: Duration) -> Lease {
-        Lease(Arc::new(Mutex::new(Some(asked.plus(length)))))
+    pub(super) fn new(asked: BootTime, length: Duration) -> PhaseLease {
+        PhaseLease(Arc::new(Mutex::new(Some(asked.plus(length)))))
     }
 
     /// Renews the lease for this length, by a request sent at `asked`.

@@ -10,7 +10,7 @@ use semel_core::Upkeep;
 
 use super::run::Run;
 use super::steps::Steps;
-use crate::gate::Gate;
+use crate::gate::CommandGate;
 use crate::outbox::RetryTerms;
 use crate::reply::{Failure, IntoReply, Reply};
 
@@ -31,17 +31,17 @@ impl Default for PhaseTerms {
     }
 }
 
-type Running = Pin<Box<dyn Future<Output = Result<Reply, Failure>> + Send>>;
+type RunFuture = Pin<Box<dyn Future<Output = Result<Reply, Failure>> + Send>>;
 
 /// Code and terms of one operation.
-pub(super) struct Operation<D> {
-    pub(super) code: Arc<dyn Fn(Run<D>, Bytes) -> Running + Send + Sync>,
+pub(super) struct PhasedOperation<D> {
+    pub(super) code: Arc<dyn Fn(Run<D>, Bytes) -> RunFuture + Send + Sync>,
     pub(super) terms: PhaseTerms,
 }
 
-impl<D> Clone for Operation<D> {
-    fn clone(&self) -> Operation<D> {
-        Operation { code: self.code.clone(), terms: self.terms }
+impl<D> Clone for PhasedOperation<D> {
+    fn clone(&self) -> PhasedOperation<D> {
+        PhasedOperation { code: self.code.clone(), terms: self.terms }
     }
 }
 
@@ -50,8 +50,8 @@ pub struct Phases<D> {
     pub(super) database: D,
     pub(super) steps: Arc<dyn Steps>,
     pub(super) store: Arc<dyn Upkeep>,
-    pub(super) operations: Arc<HashMap<String, Operation<D>>>,
-    pub(super) gate: Gate,
+    pub(super) operations: Arc<HashMap<String, PhasedOperation<D>>>,
+    pub(super) gate: CommandGate,
 }
 
 impl<D: Clone> Clone for Phases<D> {
@@ -68,7 +68,7 @@ impl<D: Clone> Clone for Phases<D> {
 
 impl<D: Clone + Send + Sync + 'static> Phases<D> {
     pub(crate) fn on(database: D, steps: Arc<dyn Steps>, store: Arc<dyn Upkeep>) -> Phases<D> {
-        Phases { database, steps, store, operations: Arc::default(), gate: Gate::default() }
+        Phases { database, steps, store, operations: Arc::default(), gate: CommandGate::default() }
     }
 
     /// Adds an operation, under the name that its route is declared with.
@@ -95,9 +95,9 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
     {
         let code = Arc::new(move |run, input| {
             let running = code(run, input);
-            Box::pin(async move { running.await?.into_reply() }) as Running
+            Box::pin(async move { running.await?.into_reply() }) as RunFuture
         });
-        Arc::make_mut(&mut self.operations).insert(name.to_owned(), Operation { code, terms });
+        Arc::make_mut(&mut self.operations).insert(name.to_owned(), PhasedOperation { code, terms });
         self
     }
 }

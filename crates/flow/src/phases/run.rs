@@ -10,10 +10,10 @@ use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
 use super::call::{Call, CallFailed, Deduplication};
-use super::journal::{Asked, Ending, Journal, PhaseKind, Stopped};
-use super::lease::Lease;
+use super::journal::{Ending, Journal, PhaseKind, PhaseState, Stopped};
+use super::lease::PhaseLease;
 use super::output;
-use super::steps::{Held, LocalEnded, NotWritten, Steps};
+use super::steps::{HeldCommand, LocalEnded, NotWritten, Steps};
 use crate::reply::{FailedReply, Reply};
 
 /// One attempt at a command with phases.
@@ -24,15 +24,15 @@ use crate::reply::{FailedReply, Reply};
 pub struct Run<D> {
     pub(crate) database: D,
     pub(super) steps: Arc<dyn Steps>,
-    pub(super) held: Held,
-    pub(super) lease: Lease,
+    pub(super) held: HeldCommand,
+    pub(super) lease: PhaseLease,
     pub(super) timeout: Duration,
     pub(super) journal: Arc<Mutex<Journal>>,
 }
 
 /// A local phase that is not done yet.
 pub(crate) struct Local {
-    pub(crate) held: Held,
+    pub(crate) held: HeldCommand,
     pub(crate) position: u32,
     pub(crate) name: String,
     pub(crate) timeout: Duration,
@@ -82,13 +82,13 @@ impl<D> Run<D> {
         let by_key = deduplication == Deduplication::ByKey;
         let asked = self.journal().ask(name, PhaseKind::External)?;
         let begun_here = match asked {
-            Asked::Done(output) => return self.stored(name, &output),
-            Asked::Begun { deduplicated } if deduplicated && by_key => false,
-            Asked::Begun { .. } => {
+            PhaseState::Done(output) => return self.stored(name, &output),
+            PhaseState::Begun { deduplicated } if deduplicated && by_key => false,
+            PhaseState::Begun { .. } => {
                 let why = "it was begun before, nobody knows what came of it, and there is no deduplication";
                 return Err(self.end(Ending::Unsure(Reason::BrokeOff), name, why));
             }
-            Asked::New { position } => {
+            PhaseState::New { position } => {
                 let begun = Mark::Begun { position, name: name.to_owned(), deduplicated: by_key };
                 self.write(name, begun).await?;
                 self.journal().written();
@@ -159,12 +159,12 @@ impl<D> Run<D> {
     ) -> Result<Result<T, Local>, Stopped> {
         let asked = self.journal().ask(name, PhaseKind::Local)?;
         match asked {
-            Asked::Done(output) => self.stored(name, &output).map(Ok),
-            Asked::New { position } if self.lease.is_held() => {
+            PhaseState::Done(output) => self.stored(name, &output).map(Ok),
+            PhaseState::New { position } if self.lease.is_held() => {
                 let (held, timeout) = (self.held, self.timeout);
                 Ok(Err(Local { held, position, name: name.to_owned(), timeout }))
             }
-            Asked::New { .. } | Asked::Begun { .. } => {
+            PhaseState::New { .. } | PhaseState::Begun { .. } => {
                 Err(self.end(Ending::Left, name, "the lease ended before it was begun"))
             }
         }

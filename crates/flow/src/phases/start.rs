@@ -11,7 +11,7 @@ use semel_core::{
 
 use super::attempt::{Taken, settle};
 use super::input::Input;
-use super::lease::Lease;
+use super::lease::PhaseLease;
 use super::operations::Phases;
 use crate::reply::Answered;
 use crate::settle::{decided, in_progress};
@@ -48,7 +48,7 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
         let asked = BootTime::now();
         match self.store.claim(&claim).await {
             Ok(StoreAnswer { decision: Decision::Execute, record: Some(record), .. }) => {
-                let lease = Lease::new(asked, record.head.terms.lease);
+                let lease = PhaseLease::new(asked, record.head.terms.lease);
                 if !lease.is_held() {
                     // The claim took longer than the lease it asked for: nothing may start under it.
                     let release = Change::release(record.head.fence(), Reason::ClaimUnconfirmed);

@@ -7,15 +7,15 @@ use crate::reply::Failure;
 
 /// Identity of the executor: every write applies only while this executor holds the command.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldCommand {
     pub(crate) record: RecordId,
     pub(crate) command: OperationId,
     pub(crate) fence: Fence,
 }
 
-impl Held {
-    pub(super) fn of(record: &Record) -> Held {
-        Held { record: record.id, command: record.operation_id, fence: record.head.fence() }
+impl HeldCommand {
+    pub(super) fn of(record: &Record) -> HeldCommand {
+        HeldCommand { record: record.id, command: record.operation_id, fence: record.head.fence() }
     }
 }
 
@@ -23,7 +23,7 @@ impl Held {
 #[async_trait]
 pub(crate) trait Steps: Send + Sync + 'static {
     /// Writes this mark, unless another executor has the command. A lost answer is resolved by asking again.
-    async fn write(&self, held: &Held, mark: &Mark) -> Result<(), NotWritten>;
+    async fn write(&self, held: &HeldCommand, mark: &Mark) -> Result<(), NotWritten>;
 }
 
 /// Reason why a mark was not written.

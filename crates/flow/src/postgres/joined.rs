@@ -30,9 +30,9 @@ impl<'a> Joined<'a> {
 }
 
 /// A connection whose transaction claims nothing.
-pub(super) struct Lent<'a>(pub(super) Joined<'a>);
+pub(super) struct LentConnection<'a>(pub(super) Joined<'a>);
 
-impl Executor for Lent<'_> {
+impl Executor for LentConnection<'_> {
     async fn query(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<Row>, DbError> {
         self.0.query(sql, values).await
     }
@@ -64,10 +64,10 @@ impl Executor for Joined<'_> {
     }
 }
 
-type Query<'q> = sqlx::query::Query<'q, Postgres, PgArguments>;
+type PgQuery<'q> = sqlx::query::Query<'q, Postgres, PgArguments>;
 
 /// Binds a value. sqlx encodes it at once, so it is copied.
-fn bind<'q>(query: Query<'q>, value: &Value<'_>) -> Query<'q> {
+fn bind<'q>(query: PgQuery<'q>, value: &Value<'_>) -> PgQuery<'q> {
     match value {
         Value::Bytes(bytes) => query.bind(bytes.map(<[u8]>::to_vec)),
         Value::Text(text) => query.bind(text.map(str::to_owned)),

@@ -20,7 +20,7 @@ use super::{MAX_DOUBT, MAX_QUESTIONS, MAX_TRIES, PgTx, PostgresTransactions};
 use crate::deadline::{CANCEL_DEADLINE, DATABASE_DEADLINE};
 use crate::phases::output::encode;
 use crate::phases::run::Local;
-use crate::phases::steps::{Held, LocalEnded, NotWritten, Steps};
+use crate::phases::steps::{HeldCommand, LocalEnded, NotWritten, Steps};
 use crate::phases::{Phases, Run, Stopped};
 use crate::reply::Failure;
 
@@ -176,7 +176,7 @@ impl PostgresTransactions {
     }
 
     /// Returns true if a local phase is durably written; `None` if another executor has the command.
-    async fn ask_about(&self, held: &Held, name: &str) -> Result<Option<bool>, DbError> {
+    async fn ask_about(&self, held: &HeldCommand, name: &str) -> Result<Option<bool>, DbError> {
         let mut tx = self.begin_phase(DATABASE_DEADLINE).await?;
         let mut joined = tx.joined();
         let Hold::Held { .. } = store::hold(&mut joined, &held.record, held.fence).await? else {
@@ -202,7 +202,7 @@ impl PostgresTransactions {
     }
 
     /// Returns true if the mark was written; false if another executor has the command.
-    async fn try_to_write(&self, held: &Held, mark: &Mark) -> Result<bool, DbError> {
+    async fn try_to_write(&self, held: &HeldCommand, mark: &Mark) -> Result<bool, DbError> {
         let mut tx = self.begin_phase(DATABASE_DEADLINE).await?;
         let mut joined = tx.joined();
         let hold = store::hold(&mut joined, &held.record, held.fence).await;
@@ -219,7 +219,7 @@ impl PostgresTransactions {
 
 #[async_trait]
 impl Steps for PostgresTransactions {
-    async fn write(&self, held: &Held, mark: &Mark) -> Result<(), NotWritten> {
+    async fn write(&self, held: &HeldCommand, mark: &Mark) -> Result<(), NotWritten> {
         // Seal once: every retry writes the same bytes.
         let sealed = self.seals.mark(held.command, mark.clone());
         let mark = &sealed.map_err(|why| NotWritten::NotCommitted(why.to_string()))?;

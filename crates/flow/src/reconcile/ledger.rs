@@ -1,6 +1,6 @@
 //! Comparison of two ledgers: ours, with the service's view, and theirs, with the provider's.
 //!
-//! A [`Reading`] parses the bytes of a ledger, in pieces of any size, into a [`Ledger`]; callers that have entries
+//! A [`LedgerReader`] parses the bytes of a ledger, in pieces of any size, into a [`Ledger`]; callers that have entries
 //! [`add`](Ledger::add) them. [`compare`] finds missing, duplicate and different entries. Nothing here opens a file or
 //! reads the clock. A ledger takes about 25 bytes per entry, plus its reference and its compared values.
 
@@ -13,7 +13,10 @@ mod reading;
 mod tests;
 mod unreadable;
 
-pub use compare::{Counted, Difference, Finding, FindingKind, Findings, MAX_LISTED, Report, compare};
+pub use compare::{
+    EntryCounts, FindingKind, LedgerDifference, LedgerFinding, LedgerFindings, LedgerReport, MAX_LISTED,
+    compare,
+};
 pub use entries::{Age, Ages, Ledger, MAX_ENTRIES, MAX_ENTRY_BYTES, MAX_VALUE_BYTES};
-pub use reading::{Condition, Format, LedgerColumns, Reading};
-pub use unreadable::Unreadable;
+pub use reading::{Condition, Format, LedgerColumns, LedgerReader};
+pub use unreadable::UnreadableLedger;

@@ -13,7 +13,7 @@ use super::look_up::Finding;
 use super::looker::Looker;
 use super::metrics;
 use super::notes::{bounded, resolved_by};
-use super::statements::Used;
+use super::statements::UsedStatements;
 
 /// Reason why a look-up that finds nothing releases no key.
 const UNREAD: &str =
@@ -25,18 +25,18 @@ const IN_PHASES: &str =
 
 /// Result of a look-up of one command.
 #[derive(Clone, Debug)]
-pub struct Look {
+pub struct LookUpResult {
     /// Operation id of the command.
     pub operation_id: OperationId,
     /// Operation of the command.
     pub operation: OperationName,
     /// Outcome of the look-up.
-    pub outcome: Outcome,
+    pub outcome: LookUpOutcome,
 }
 
 /// Outcome of a look-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum LookUpOutcome {
     /// The command is settled.
     Resolved(Verdict),
     /// The command is still unknown, and is looked up again.
@@ -62,14 +62,15 @@ pub enum Outcome {
     },
 }
 
-impl Outcome {
+impl LookUpOutcome {
     /// Returns true if the command is still unknown, as far as this look-up can tell.
     pub fn is_unknown(&self) -> bool {
         match self {
-            Outcome::Resolved(_) | Outcome::NotUnknown(_) => false,
-            Outcome::Again { .. } | Outcome::GivenUp { .. } | Outcome::Overtaken | Outcome::Failed { .. } => {
-                true
-            }
+            LookUpOutcome::Resolved(_) | LookUpOutcome::NotUnknown(_) => false,
+            LookUpOutcome::Again { .. }
+            | LookUpOutcome::GivenUp { .. }
+            | LookUpOutcome::Overtaken
+            | LookUpOutcome::Failed { .. } => true,
         }
     }
 }
@@ -78,7 +79,7 @@ impl Outcome {
 const LOOK_UP: &str = "look-up";
 
 /// A command that is postponed for longer than this look-up can last.
-struct Held {
+struct PostponedCommand {
     record: Record,
     /// Number of postponements, including this one.
     attempts: u32,
@@ -91,19 +92,23 @@ struct Held {
 
 impl Looker {
     /// Looks a command up. The note names the operator who asked for it, if any.
-    pub(super) async fn look(&self, record: &Record, note: Option<Note>) -> Look {
+    pub(super) async fn look(&self, record: &Record, note: Option<Note>) -> LookUpResult {
         let outcome = match self.hold(record, note).await {
             Ok(Ok(held)) => self.look_while_held(&held).await,
             Ok(Err(outcome)) => outcome,
             Err(error) => self.failed(record, &error),
         };
-        Look { operation_id: record.operation_id, operation: record.operation.clone(), outcome }
+        LookUpResult { operation_id: record.operation_id, operation: record.operation.clone(), outcome }
     }
 
     /// Postpones a command, so that no other reconciler looks it up meanwhile.
-    async fn hold(&self, record: &Record, note: Option<Note>) -> Result<Result<Held, Outcome>, StoreError> {
+    async fn hold(
+        &self,
+        record: &Record,
+        note: Option<Note>,
+    ) -> Result<Result<PostponedCommand, LookUpOutcome>, StoreError> {
         let State::Unknown { attempts, .. } = record.head.state else {
-            return Ok(Err(Outcome::NotUnknown(record.head.state.name())));
+            return Ok(Err(LookUpOutcome::NotUnknown(record.head.state.name())));
         };
         let (chance, tries) = (self.chance(), attempts.saturating_add(1));
         // Never shorter than the look-up can last.
@@ -120,18 +125,18 @@ impl Looker {
             (Decision::Applied, Some(record), Some(State::Unknown { .. })) => {
                 metrics::scheduled();
                 let (attempts, begun) = (tries, answer.now);
-                Ok(Held { record, attempts, begun, wait, until, chance })
+                Ok(PostponedCommand { record, attempts, begun, wait, until, chance })
             }
             (Decision::Refused(Refusal::WrongState), _, Some(state)) => {
-                Err(Outcome::NotUnknown(state.name()))
+                Err(LookUpOutcome::NotUnknown(state.name()))
             }
-            _ => Err(Outcome::Overtaken),
+            _ => Err(LookUpOutcome::Overtaken),
         })
     }
 
-    async fn look_while_held(&self, held: &Held) -> Outcome {
+    async fn look_while_held(&self, held: &PostponedCommand) -> LookUpOutcome {
         let all_read = match self.use_statements(&held.record).await {
-            Ok(Used { settled: Some(verdict), .. }) => return Outcome::Resolved(verdict),
+            Ok(UsedStatements { settled: Some(verdict), .. }) => return LookUpOutcome::Resolved(verdict),
             Ok(used) => used.all_read,
             // The look-up may still find a verdict.
             Err(error) => {
@@ -157,7 +162,11 @@ impl Looker {
     }
 
     /// Stores the finding.
-    async fn conclude(&self, held: &Held, finding: &Finding) -> Result<Outcome, StoreError> {
+    async fn conclude(
+        &self,
+        held: &PostponedCommand,
+        finding: &Finding,
+    ) -> Result<LookUpOutcome, StoreError> {
         match after_look(held.attempts, &finding.found, &self.terms, held.chance) {
             LookedNext::Settle(verdict) => self.resolve(held, finding, verdict).await,
             LookedNext::Again { after } => {
@@ -168,15 +177,20 @@ impl Looker {
                 if after > held.wait {
                     return self.put_off(held, held.begun.plus(after), why).await;
                 }
-                Ok(Outcome::Again { at: held.until, why })
+                Ok(LookUpOutcome::Again { at: held.until, why })
             }
             LookedNext::GiveUp => self.give_up(held, told(&finding.found)).await,
         }
     }
 
-    async fn resolve(&self, held: &Held, finding: &Finding, verdict: Verdict) -> Result<Outcome, StoreError> {
+    async fn resolve(
+        &self,
+        held: &PostponedCommand,
+        finding: &Finding,
+        verdict: Verdict,
+    ) -> Result<LookUpOutcome, StoreError> {
         let Some(change) = finding.found.change() else {
-            return Ok(Outcome::Again { at: held.until, why: told(&finding.found) });
+            return Ok(LookUpOutcome::Again { at: held.until, why: told(&finding.found) });
         };
         let seen = bounded(&finding.seen);
         // An effect that was found was made by this attempt or an earlier one; an effect that was not found may be made
@@ -188,7 +202,7 @@ impl Looker {
             (Decision::Applied, record) => {
                 let state = record.as_ref().unwrap_or(&held.record).head.state.name();
                 metrics::resolved(&held.record, verdict, state, &seen);
-                Ok(Outcome::Resolved(verdict))
+                Ok(LookUpOutcome::Resolved(verdict))
             }
             (Decision::Refused(Refusal::StillInFlight { until }), _) => {
                 self.wait_for_quarantine(held, until).await
@@ -202,16 +216,16 @@ impl Looker {
                 if bearing(record, verdict, about, deduplicates) == Bearing::Contradicts {
                     self.contradicted(held, record, finding, &seen).await?;
                 }
-                Ok(Outcome::NotUnknown(record.head.state.name()))
+                Ok(LookUpOutcome::NotUnknown(record.head.state.name()))
             }
-            (_, None) => Ok(Outcome::Overtaken),
+            (_, None) => Ok(LookUpOutcome::Overtaken),
         }
     }
 
     /// Stores a finding that contradicts the record as a statement.
     async fn contradicted(
         &self,
-        held: &Held,
+        held: &PostponedCommand,
         record: &Record,
         finding: &Finding,
         seen: &str,
@@ -235,7 +249,11 @@ impl Looker {
     }
 
     /// Postpones a command that seems not executed, while a call may still be in flight.
-    async fn wait_for_quarantine(&self, held: &Held, until: Timestamp) -> Result<Outcome, StoreError> {
+    async fn wait_for_quarantine(
+        &self,
+        held: &PostponedCommand,
+        until: Timestamp,
+    ) -> Result<LookUpOutcome, StoreError> {
         let why = "not executed so far, and a call may still be on its way".to_owned();
         if until < Timestamp::MAX {
             return self.put_off(held, until, why).await;
@@ -245,42 +263,53 @@ impl Looker {
     }
 
     /// Schedules another look-up after a finding that settles nothing, or leaves the command to an operator.
-    async fn without_verdict(&self, held: &Held, why: String) -> Result<Outcome, StoreError> {
+    async fn without_verdict(
+        &self,
+        held: &PostponedCommand,
+        why: String,
+    ) -> Result<LookUpOutcome, StoreError> {
         match after_look(held.attempts, &LookUpAnswer::no_answer(&why), &self.terms, held.chance) {
             LookedNext::GiveUp => self.give_up(held, why).await,
-            LookedNext::Again { .. } | LookedNext::Settle(_) => Ok(Outcome::Again { at: held.until, why }),
+            LookedNext::Again { .. } | LookedNext::Settle(_) => {
+                Ok(LookUpOutcome::Again { at: held.until, why })
+            }
         }
     }
 
-    async fn give_up(&self, held: &Held, why: String) -> Result<Outcome, StoreError> {
+    async fn give_up(&self, held: &PostponedCommand, why: String) -> Result<LookUpOutcome, StoreError> {
         metrics::failed(&held.record, held.attempts, &why);
         let answer = self.postpone(held, Timestamp::MAX).await?;
         if answer.decision != Decision::Applied {
-            return Ok(Outcome::Overtaken);
+            return Ok(LookUpOutcome::Overtaken);
         }
         metrics::given_up(&held.record, held.attempts, &why);
-        Ok(Outcome::GivenUp { why })
+        Ok(LookUpOutcome::GivenUp { why })
     }
 
-    async fn put_off(&self, held: &Held, until: Timestamp, why: String) -> Result<Outcome, StoreError> {
+    async fn put_off(
+        &self,
+        held: &PostponedCommand,
+        until: Timestamp,
+        why: String,
+    ) -> Result<LookUpOutcome, StoreError> {
         match self.postpone(held, until).await?.decision {
-            Decision::Applied => Ok(Outcome::Again { at: until, why }),
-            _ => Ok(Outcome::Overtaken),
+            Decision::Applied => Ok(LookUpOutcome::Again { at: until, why }),
+            _ => Ok(LookUpOutcome::Overtaken),
         }
     }
 
-    async fn postpone(&self, held: &Held, until: Timestamp) -> Result<StoreAnswer, StoreError> {
+    async fn postpone(&self, held: &PostponedCommand, until: Timestamp) -> Result<StoreAnswer, StoreError> {
         self.store.apply(&held.record.id, &Change::put_off(until, held.attempts)).await
     }
 
-    fn failed(&self, record: &Record, error: &StoreError) -> Outcome {
+    fn failed(&self, record: &Record, error: &StoreError) -> LookUpOutcome {
         let why = error.to_string();
         let attempts = match record.head.state {
             State::Unknown { attempts, .. } => attempts,
             _ => 0,
         };
         metrics::failed(record, attempts, &why);
-        Outcome::Failed { why }
+        LookUpOutcome::Failed { why }
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::bounds::{BoundSources, SourceBounds};
-use super::look::{Look, Outcome};
+use super::look::{LookUpOutcome, LookUpResult};
 use super::look_up::LookUp;
 use super::looker::Looker;
 use super::metrics;
@@ -36,9 +36,9 @@ pub struct Reconciler {
 
 /// Result of one pass.
 #[derive(Clone, Debug, Default)]
-pub struct Report {
+pub struct ReconcileReport {
     /// Look-ups of this pass.
-    pub looks: Vec<Look>,
+    pub looks: Vec<LookUpResult>,
     /// Number of commands that received evidence settled, besides the due ones.
     pub by_evidence: usize,
     /// Error that ended the pass early, if any.
@@ -122,8 +122,8 @@ impl Reconciler {
     }
 
     /// Makes one pass: looks up all due commands, and uses evidence that was not used when it arrived.
-    pub async fn once(&self) -> Report {
-        let mut report = Report::default();
+    pub async fn once(&self) -> ReconcileReport {
+        let mut report = ReconcileReport::default();
         self.use_evidence(&mut report).await;
         for _ in 0..MAX_BATCHES {
             let due = match self.looker.store.due_to_reconcile(self.options.batch).await {
@@ -136,7 +136,7 @@ impl Reconciler {
             let full = due.len() == self.options.batch;
             let looks = self.look_for(due).await;
             // A command that could not be postponed is still due, and the next batch would be the same.
-            let stuck = looks.iter().any(|look| matches!(look.outcome, Outcome::Failed { .. }));
+            let stuck = looks.iter().any(|look| matches!(look.outcome, LookUpOutcome::Failed { .. }));
             report.looks.extend(looks);
             if !full || stuck {
                 break;
@@ -146,7 +146,7 @@ impl Reconciler {
     }
 
     /// Looks several commands up, at most `concurrency` at a time.
-    async fn look_for(&self, due: Vec<Record>) -> Vec<Look> {
+    async fn look_for(&self, due: Vec<Record>) -> Vec<LookUpResult> {
         let mut done = Vec::with_capacity(due.len());
         let mut running = JoinSet::new();
         for record in due {
@@ -164,7 +164,7 @@ impl Reconciler {
     }
 
     /// Looks one command up now, due or not, even a dead letter. `None` if there is no such command.
-    pub async fn look(&self, operation_id: OperationId) -> Result<Option<Look>, StoreError> {
+    pub async fn look(&self, operation_id: OperationId) -> Result<Option<LookUpResult>, StoreError> {
         self.look_now(operation_id, None).await
     }
 
@@ -174,7 +174,7 @@ impl Reconciler {
         &self,
         operation_id: OperationId,
         note: Note,
-    ) -> Result<Option<Look>, StoreError> {
+    ) -> Result<Option<LookUpResult>, StoreError> {
         self.look_now(operation_id, Some(note)).await
     }
 
@@ -182,7 +182,7 @@ impl Reconciler {
         &self,
         operation_id: OperationId,
         note: Option<Note>,
-    ) -> Result<Option<Look>, StoreError> {
+    ) -> Result<Option<LookUpResult>, StoreError> {
         match self.looker.store.find(operation_id).await?.record {
             Some(record) => Ok(Some(self.looker.look(&record, note).await)),
             None => Ok(None),
@@ -195,7 +195,7 @@ impl Reconciler {
     }
 
     /// Uses evidence that was not used when it arrived: a part of it in each pass, in rotation.
-    async fn use_evidence(&self, report: &mut Report) {
+    async fn use_evidence(&self, report: &mut ReconcileReport) {
         let after = *self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let commands = match self.looker.evidence.commands_with_evidence(after, self.options.batch).await {
             Ok(commands) => commands,

@@ -18,7 +18,7 @@ const MAX_PAGES: usize = 32;
 
 /// Result of using the statements about a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Used {
+pub(super) struct UsedStatements {
     /// The verdict that settled the command now, if any.
     pub(super) settled: Option<Verdict>,
     /// True if all statements could be read. An unread one may say that the command was executed.
@@ -66,7 +66,7 @@ impl Looker {
 
     /// Uses the statements about the command of this record. "Not executed" comes last, and only if no unread statement
     /// is left that might contradict it.
-    pub(super) async fn use_statements(&self, record: &Record) -> Result<Used, StoreError> {
+    pub(super) async fn use_statements(&self, record: &Record) -> Result<UsedStatements, StoreError> {
         let (mut settled, mut trouble) = (None, None);
         let (mut not_executed, mut unreadable) = (Vec::new(), 0);
         let (mut last, mut pages) = (None::<LastHeard>, 0);
@@ -110,7 +110,7 @@ impl Looker {
         }
         match trouble {
             Some(error) if settled.is_none() => Err(error),
-            _ => Ok(Used { settled, all_read }),
+            _ => Ok(UsedStatements { settled, all_read }),
         }
     }
 

@@ -17,7 +17,7 @@ use tokio::sync::OwnedMutexGuard;
 use super::{Alarm, AtWork, File, MAX_QUEUED, SqliteTransactions, SqliteTx};
 use crate::phases::output::encode;
 use crate::phases::run::Local;
-use crate::phases::steps::{Held, LocalEnded, NotWritten, Steps};
+use crate::phases::steps::{HeldCommand, LocalEnded, NotWritten, Steps};
 use crate::phases::{Phases, Run, Stopped};
 use crate::reply::Failure;
 
@@ -77,15 +77,15 @@ fn left_open() -> LocalEnded {
 }
 
 /// Reason why a transaction was not committed.
-enum Ended {
+enum PhaseTransactionEnd {
     Local(LocalEnded),
     /// The COMMIT failed, and its result is not known.
     Lost(String),
 }
 
-impl From<rusqlite::Error> for Ended {
-    fn from(error: rusqlite::Error) -> Ended {
-        Ended::Local(LocalEnded::NotCommitted(error.to_string()))
+impl From<rusqlite::Error> for PhaseTransactionEnd {
+    fn from(error: rusqlite::Error) -> PhaseTransactionEnd {
+        PhaseTransactionEnd::Local(LocalEnded::NotCommitted(error.to_string()))
     }
 }
 
@@ -108,8 +108,8 @@ impl SqliteTransactions {
         let mut output = Bytes::new();
         match self.try_phase(connection, local, work, &mut output) {
             Ok(()) => Ok(output),
-            Err(Ended::Local(ended)) => Err(ended),
-            Err(Ended::Lost(error)) => {
+            Err(PhaseTransactionEnd::Local(ended)) => Err(ended),
+            Err(PhaseTransactionEnd::Lost(error)) => {
                 tracing::error!(%error, operation_id = %local.held.command, "the answer to a COMMIT is in doubt");
                 match self.is_written(connection, &local.held, &local.name) {
                     Ok(true) => Ok(output),
@@ -126,7 +126,7 @@ impl SqliteTransactions {
         local: &Local,
         work: F,
         output: &mut Bytes,
-    ) -> Result<(), Ended>
+    ) -> Result<(), PhaseTransactionEnd>
     where
         T: Serialize + DeserializeOwned,
         F: FnOnce(&SqliteTx<'_>) -> Result<T, Failure>,
@@ -136,7 +136,7 @@ impl SqliteTransactions {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let now = store::now(&transaction)?;
         if !store::is_held(&transaction, &held.record, held.fence)? {
-            return Err(Ended::Local(LocalEnded::Fenced));
+            return Err(PhaseTransactionEnd::Local(LocalEnded::Fenced));
         }
         transaction.execute_batch("SAVEPOINT semel_phase")?;
         let alarm = Alarm::set(interrupt, self.hold.min(*timeout));
@@ -149,27 +149,32 @@ impl SqliteTransactions {
         };
         let in_time = alarm.stop();
         let value = match done {
-            Err(_) => return Err(Ended::Local(LocalEnded::Panicked)),
+            Err(_) => return Err(PhaseTransactionEnd::Local(LocalEnded::Panicked)),
             Ok(Err(failure @ (Failure::Retryable(_) | Failure::Unexpected(_)))) => {
-                return Err(Ended::Local(LocalEnded::Failed(failure)));
+                return Err(PhaseTransactionEnd::Local(LocalEnded::Failed(failure)));
             }
-            Ok(_) if !in_time => return Err(Ended::Local(LocalEnded::TimedOut)),
-            Ok(Err(failure)) => return Err(Ended::Local(LocalEnded::Failed(failure))),
+            Ok(_) if !in_time => return Err(PhaseTransactionEnd::Local(LocalEnded::TimedOut)),
+            Ok(Err(failure)) => return Err(PhaseTransactionEnd::Local(LocalEnded::Failed(failure))),
             Ok(Ok(value)) => value,
         };
         // The savepoint is gone if the work's transaction has ended: by the work's own statement, or by an error such
         // as a full disk. Nothing was committed.
         transaction.execute_batch("RELEASE semel_phase")?;
-        *output = encode(&value).map_err(|why| Ended::Local(LocalEnded::NotCommitted(why)))?;
+        *output = encode(&value).map_err(|why| PhaseTransactionEnd::Local(LocalEnded::NotCommitted(why)))?;
         let mark = Mark::Local { position: *position, name: name.clone(), output: output.clone() };
         let mark = self.sealed(held, mark)?;
         store::mark(&transaction, held.command, &mark, now)
-            .map_err(|error| Ended::Local(LocalEnded::NotCommitted(error.to_string())))?;
+            .map_err(|error| PhaseTransactionEnd::Local(LocalEnded::NotCommitted(error.to_string())))?;
         self.file.commit(transaction)
     }
 
     /// Resolves a failed COMMIT: a new connection reads the file, and a phase that is absent now cannot appear later.
-    fn is_written(&self, connection: &mut Connection, held: &Held, name: &str) -> Result<bool, String> {
+    fn is_written(
+        &self,
+        connection: &mut Connection,
+        held: &HeldCommand,
+        name: &str,
+    ) -> Result<bool, String> {
         let mut fresh = self.file.connect().map_err(|error| error.to_string())?;
         let mut look = || {
             let transaction = fresh.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -184,23 +189,29 @@ impl SqliteTransactions {
     }
 
     /// Returns the mark to write, with its output sealed.
-    fn sealed(&self, held: &Held, mark: Mark) -> Result<Mark, Ended> {
-        let not_committed = |why: VaultError| Ended::Local(LocalEnded::NotCommitted(why.to_string()));
+    fn sealed(&self, held: &HeldCommand, mark: Mark) -> Result<Mark, PhaseTransactionEnd> {
+        let not_committed =
+            |why: VaultError| PhaseTransactionEnd::Local(LocalEnded::NotCommitted(why.to_string()));
         self.seals.mark(held.command, mark).map_err(not_committed)
     }
 
     /// Returns true if the mark was written; false if another executor has the command.
-    fn try_to_write(&self, connection: &mut Connection, held: &Held, mark: &Mark) -> Result<bool, Ended> {
+    fn try_to_write(
+        &self,
+        connection: &mut Connection,
+        held: &HeldCommand,
+        mark: &Mark,
+    ) -> Result<bool, PhaseTransactionEnd> {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let now = store::now(&transaction)?;
         if !store::is_held(&transaction, &held.record, held.fence)? {
             return Ok(false);
         }
         let written = store::mark(&transaction, held.command, mark, now)
-            .map_err(|error| Ended::Local(LocalEnded::NotCommitted(error.to_string())))?;
+            .map_err(|error| PhaseTransactionEnd::Local(LocalEnded::NotCommitted(error.to_string())))?;
         if !written {
             let why = "the phase is not there that was to be written about".to_owned();
-            return Err(Ended::Local(LocalEnded::NotCommitted(why)));
+            return Err(PhaseTransactionEnd::Local(LocalEnded::NotCommitted(why)));
         }
         store::write_anew(&transaction)?;
         self.file.commit(transaction).map(|()| true)
@@ -209,18 +220,18 @@ impl SqliteTransactions {
 
 impl File {
     /// Commits, and checks that the file is the one that was opened.
-    fn commit(&self, transaction: rusqlite::Transaction<'_>) -> Result<(), Ended> {
+    fn commit(&self, transaction: rusqlite::Transaction<'_>) -> Result<(), PhaseTransactionEnd> {
         match transaction.commit() {
-            Ok(()) => self.check().map_err(|error| Ended::Lost(error.to_string())),
+            Ok(()) => self.check().map_err(|error| PhaseTransactionEnd::Lost(error.to_string())),
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Err(error.into()),
-            Err(error) => Err(Ended::Lost(error.to_string())),
+            Err(error) => Err(PhaseTransactionEnd::Lost(error.to_string())),
         }
     }
 }
 
 #[async_trait]
 impl Steps for SqliteTransactions {
-    async fn write(&self, held: &Held, mark: &Mark) -> Result<(), NotWritten> {
+    async fn write(&self, held: &HeldCommand, mark: &Mark) -> Result<(), NotWritten> {
         // Seal once: every retry writes the same bytes.
         let sealed = self.seals.mark(held.command, mark.clone());
         let mark = &sealed.map_err(|why| NotWritten::NotCommitted(why.to_string()))?;
@@ -230,7 +241,7 @@ impl Steps for SqliteTransactions {
             let (own, held, mark) = (self.clone(), *held, mark.clone());
             let writing = tokio::task::spawn_blocking(move || {
                 let written = own.try_to_write(&mut connection, &held, &mark);
-                if let Err(Ended::Lost(_)) = written
+                if let Err(PhaseTransactionEnd::Lost(_)) = written
                     && let Ok(fresh) = own.file.connect()
                 {
                     // A repeated write changes nothing, and replaces the lost one.
@@ -241,8 +252,8 @@ impl Steps for SqliteTransactions {
             match writing.await {
                 Ok(Ok(true)) => return Ok(()),
                 Ok(Ok(false)) => return Err(NotWritten::Fenced),
-                Ok(Err(Ended::Lost(why))) => (in_doubt, last) = (true, why),
-                Ok(Err(Ended::Local(ended))) => last = format!("{ended:?}"),
+                Ok(Err(PhaseTransactionEnd::Lost(why))) => (in_doubt, last) = (true, why),
+                Ok(Err(PhaseTransactionEnd::Local(ended))) => last = format!("{ended:?}"),
                 Err(error) => (in_doubt, last) = (true, error.to_string()),
             }
             tokio::time::sleep(Duration::from_millis(20 << tries)).await;

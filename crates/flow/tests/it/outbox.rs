@@ -10,7 +10,7 @@ use semel_core::outbox::{
     Depth, Intervention, Message, MessageFilter, MessageState, Next, Outbox, RetryTerms, Take, Tried,
 };
 use semel_core::{Ids, Note, RandomIds};
-use semel_flow::outbox::{Drained, Sink, Stop, Worker, WorkerOptions};
+use semel_flow::outbox::{Drained, OutboxWorker, OutboxWorkerOptions, Sink, StopHandle};
 use semel_stores::SqliteStore;
 use semel_testkit::proxy::{Cut, FaultProxy, Matching};
 use tokio::task::JoinHandle;
@@ -99,8 +99,8 @@ impl Sink for Receiver {
 }
 
 /// Returns options with few tries, and a backoff longer than any test.
-fn options() -> WorkerOptions {
-    WorkerOptions {
+fn options() -> OutboxWorkerOptions {
+    OutboxWorkerOptions {
         concurrency: 8,
         poll: Duration::from_millis(5),
         timeout: Duration::from_secs(20),
@@ -111,19 +111,19 @@ fn options() -> WorkerOptions {
             max_delay: Duration::from_secs(36_000),
         },
         drain: Duration::from_secs(20),
-        ..WorkerOptions::default()
+        ..OutboxWorkerOptions::default()
     }
 }
 
 /// A running worker.
 struct Working {
-    stop: Stop,
+    stop: StopHandle,
     task: JoinHandle<Drained>,
 }
 
 impl Working {
-    fn begin(outbox: Arc<dyn Outbox>, sink: Arc<dyn Sink>, options: WorkerOptions) -> Working {
-        let worker = Worker::new(outbox, sink, options);
+    fn begin(outbox: Arc<dyn Outbox>, sink: Arc<dyn Sink>, options: OutboxWorkerOptions) -> Working {
+        let worker = OutboxWorker::new(outbox, sink, options);
         Working { stop: worker.stopper(), task: tokio::spawn(worker.run()) }
     }
 
@@ -241,7 +241,7 @@ async fn a_poison_message_does_not_stop_the_others(lab: impl Lab) {
         _ => Does::Accept,
     });
     let kept = lab.kept().await;
-    let options = WorkerOptions { drain: Duration::ZERO, ..options() };
+    let options = OutboxWorkerOptions { drain: Duration::ZERO, ..options() };
     let worker = Working::begin(kept.outbox(), receiver, options);
     until_count(&lab, "delivered", 20).await;
     until_count(&lab, "dead", 1).await;
@@ -429,7 +429,7 @@ async fn a_worker_that_cannot_finish_leaves_the_rest_to_the_next(lab: impl Lab) 
     let kept = lab.kept().await;
     send(&lab, "key", &["message"]).await;
     let receiver = Receiver::new(|message| if message.attempts == 1 { Does::Hang } else { Does::Accept });
-    let options = WorkerOptions { drain: Duration::from_millis(1), ..options() };
+    let options = OutboxWorkerOptions { drain: Duration::from_millis(1), ..options() };
     let worker = Working::begin(kept.outbox(), receiver.clone(), options);
     until("it is tried", || async { receiver.seen().len() == 1 }).await;
     assert_eq!(worker.end().await, Drained { left: 1 });
@@ -446,7 +446,7 @@ async fn delivered_messages_are_forgotten_and_dead_ones_are_not(lab: impl Lab) {
     send(&lab, "a", &["good", "dies", "waits"]).await;
     send(&lab, "b", &["good"]).await;
     let receiver = Receiver::new(|message| if message.kind == "dies" { Does::Refuse } else { Does::Accept });
-    let options = WorkerOptions { upkeep: Duration::from_millis(5), ..options() };
+    let options = OutboxWorkerOptions { upkeep: Duration::from_millis(5), ..options() };
     let worker = Working::begin(kept.outbox(), receiver, options);
     until_count(&lab, "delivered", 2).await;
     until_count(&lab, "dead", 1).await;
@@ -502,8 +502,8 @@ async fn a_worker_that_is_woken_looks_at_once(lab: impl Lab) {
     send(&lab, "first", &["first"]).await;
     let receiver = Receiver::new(|_| Does::Accept);
     // The worker polls once, and then not again while this test runs.
-    let rarely = WorkerOptions { poll: Duration::from_secs(3600), ..options() };
-    let worker = Worker::new(kept.outbox(), receiver.clone(), rarely);
+    let rarely = OutboxWorkerOptions { poll: Duration::from_secs(3600), ..options() };
+    let worker = OutboxWorker::new(kept.outbox(), receiver.clone(), rarely);
     let (stop, wake) = (worker.stopper(), worker.waker());
     let task = tokio::spawn(worker.run());
     until_count(&lab, "delivered", 1).await;
@@ -531,7 +531,7 @@ async fn a_lost_answer_does_not_make_it_late(
         if message.kind == "lost.accepted" { Does::Accept } else { Does::Refuse }
     });
     // The worker looks for messages only after a delivery: nothing else is written meanwhile.
-    let options = WorkerOptions { poll: Duration::from_secs(3600), ..options() };
+    let options = OutboxWorkerOptions { poll: Duration::from_secs(3600), ..options() };
     let worker = Working::begin(kept.outbox(), receiver.clone(), options);
     until_count(&lab, "dead", 1).await;
     worker.end().await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use semel_core::outbox::{Intervention, Message, MessageFilter, MessageState, Next, Outbox, Take, Tried};
 use semel_core::{Ids, Note, RandomIds};
-use semel_flow::outbox::{Sink, Worker, WorkerOptions};
+use semel_flow::outbox::{OutboxWorker, OutboxWorkerOptions, Sink};
 
 use crate::lab::{End, Lab, PAY, Step, Work, both, command};
 
@@ -84,8 +84,8 @@ async fn a_hundred_thousand_blocked_commands_hold_up_nobody(lab: impl Lab) {
     const BLOCKED: usize = 100_000;
     fill(&lab, BLOCKED).await;
     let kept = lab.kept().await;
-    let options = WorkerOptions { poll: Duration::from_millis(5), ..WorkerOptions::default() };
-    let worker = Worker::new(kept.outbox(), Arc::new(Takes), options);
+    let options = OutboxWorkerOptions { poll: Duration::from_millis(5), ..OutboxWorkerOptions::default() };
+    let worker = OutboxWorker::new(kept.outbox(), Arc::new(Takes), options);
     let (stop, running) = (worker.stopper(), tokio::spawn(worker.run()));
     for key in 0..20 {
         push(&lab, &format!("key-{key}"), &["one", "two"]).await;
@@ -152,9 +152,12 @@ async fn nothing_is_forgotten_while_messages_are_marked_delivered_and_pushed_at_
     }
     let mut workers = Vec::new();
     for _ in 0..4 {
-        let options =
-            WorkerOptions { poll: Duration::from_millis(1), concurrency: 4, ..WorkerOptions::default() };
-        let worker = Worker::new(lab.kept().await.outbox(), Arc::new(Takes), options);
+        let options = OutboxWorkerOptions {
+            poll: Duration::from_millis(1),
+            concurrency: 4,
+            ..OutboxWorkerOptions::default()
+        };
+        let worker = OutboxWorker::new(lab.kept().await.outbox(), Arc::new(Takes), options);
         workers.push((worker.stopper(), tokio::spawn(worker.run())));
     }
     // Pushed by a later phase of the same command, in a transaction of its own.

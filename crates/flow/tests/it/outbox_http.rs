@@ -6,7 +6,7 @@ use std::time::Duration;
 use semel_core::outbox::{Message, MessageFilter, MessageState, Tried};
 use semel_core::{OperationId, Timestamp};
 use semel_flow::outbox::http::signature;
-use semel_flow::outbox::{HttpSink, HttpSinkError, Sink, Worker, WorkerOptions};
+use semel_flow::outbox::{HttpSink, HttpSinkError, OutboxWorker, OutboxWorkerOptions, Sink};
 use semel_flow::{CertificateFiles, TlsSettings, Trust};
 use semel_testkit::authority::{Authority, Shown};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -228,7 +228,7 @@ async fn a_worker_delivers_over_http_and_keeps_the_reference() {
     let (address, serving) = receiver(answer, Then::Close).await;
     let sink = HttpSink::new(&address, KEY).expect("it is an address");
     let outbox = lab.kept().await.outbox();
-    let worker = Worker::new(outbox.clone(), Arc::new(sink), WorkerOptions::default());
+    let worker = OutboxWorker::new(outbox.clone(), Arc::new(sink), OutboxWorkerOptions::default());
     let stop = worker.stopper();
     let running = tokio::spawn(worker.run());
     let request = serving.await.expect("it was served");

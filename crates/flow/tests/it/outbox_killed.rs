@@ -9,7 +9,7 @@ use semel_core::outbox::{
     Depth, Intervention, Message, MessageFence, MessageFilter, MessageState, Next, Outbox, Take, Tried,
 };
 use semel_core::{Note, StoreError, Timestamp};
-use semel_flow::outbox::{Sink, Worker, WorkerOptions};
+use semel_flow::outbox::{OutboxWorker, OutboxWorkerOptions, Sink};
 
 use crate::killed::{PLACE, Process, TASK, say, stand};
 use crate::lab::{Kept, Lab, Postgres, Sqlite, command, pays};
@@ -75,7 +75,7 @@ async fn a_process_that_delivers() {
         outbox = Arc::new(NeverMarks(outbox));
     }
     say("\nready");
-    Worker::new(outbox, Arc::new(sink), WorkerOptions::default()).run().await;
+    OutboxWorker::new(outbox, Arc::new(sink), OutboxWorkerOptions::default()).run().await;
 }
 
 /// Receiver in this process.
@@ -105,9 +105,9 @@ async fn killed_at(lab: impl Lab, step: &str, sent: bool, sent_again: bool, refe
     let (left, _) = outbox.message(id).await.expect("it can be read");
     assert_eq!(left.map(|left| left.state), Some(MessageState::Pending), "{step}: nothing is lost");
     // Its lease expires; the next worker comes.
-    kept.shift_clock(WorkerOptions::default().lease + Duration::from_secs(1));
+    kept.shift_clock(OutboxWorkerOptions::default().lease + Duration::from_secs(1));
     let here = Arc::new(Here(std::sync::Mutex::default()));
-    let worker = Worker::new(outbox.clone(), here.clone(), WorkerOptions::default());
+    let worker = OutboxWorker::new(outbox.clone(), here.clone(), OutboxWorkerOptions::default());
     let stop = worker.stopper();
     let running = tokio::spawn(worker.run());
     let mut found = None;

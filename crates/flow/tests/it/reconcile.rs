@@ -13,8 +13,8 @@ use semel_core::{
     StoreAnswer, StoreError, Timestamp,
 };
 use semel_flow::reconcile::{
-    Finding, LookUp, NoLookUp, Outcome, ReconcileTerms, Reconciler, ReconcilerOptions, Report, Settle,
-    SourceBounds,
+    Finding, LookUp, LookUpOutcome, NoLookUp, ReconcileReport, ReconcileTerms, Reconciler, ReconcilerOptions,
+    Settle, SourceBounds,
 };
 use semel_testkit::sample;
 
@@ -128,7 +128,7 @@ fn quarantine_of(record: &Record) -> Timestamp {
     }
 }
 
-fn outcome(report: &Report) -> &Outcome {
+fn outcome(report: &ReconcileReport) -> &LookUpOutcome {
     assert_eq!((report.looks.len(), &report.trouble), (1, &None), "{report:?}");
     &report.looks[0].outcome
 }
@@ -142,7 +142,7 @@ async fn retries_get_the_result_of_the_provider(lab: impl Lab) {
     let record = unknown(&kept, "k").await;
     provider.says(&record, created());
     let report = reconciler(&kept, provider.clone()).once().await;
-    assert_eq!(outcome(&report), &Outcome::Resolved(Verdict::Succeeded));
+    assert_eq!(outcome(&report), &LookUpOutcome::Resolved(Verdict::Succeeded));
     let settled = now_is(&kept, &record).await;
     assert_eq!(settled.head.state.name(), StateName::Succeeded);
     assert_eq!(stored(&settled), (201, "charged".into()));
@@ -161,7 +161,7 @@ async fn a_stable_failure_is_kept_as_one(lab: impl Lab) {
     let record = unknown(&kept, "k").await;
     provider.says(&record, LookUpAnswer::Failed(sample::result(&sample::response(402, "declined"))));
     let report = reconciler(&kept, provider).once().await;
-    assert_eq!(outcome(&report), &Outcome::Resolved(Verdict::FailedFinal));
+    assert_eq!(outcome(&report), &LookUpOutcome::Resolved(Verdict::FailedFinal));
     let settled = now_is(&kept, &record).await;
     assert_eq!(settled.head.state.name(), StateName::FailedFinal);
     assert_eq!(stored(&settled), (402, "declined".into()));
@@ -174,7 +174,7 @@ async fn not_executed_frees_the_key_only_after_the_quarantine(lab: impl Lab) {
     provider.says(&record, LookUpAnswer::NotExecuted(Proof::Quarantine));
     let end = quarantine_of(&record);
     match outcome(&reconciler.once().await) {
-        Outcome::Again { at, .. } => assert_eq!(*at, end, "it is put off to the quarantine's end"),
+        LookUpOutcome::Again { at, .. } => assert_eq!(*at, end, "it is put off to the quarantine's end"),
         other => panic!("{other:?}"),
     }
     assert_eq!(state_of(&kept, &record).await, StateName::Unknown);
@@ -182,7 +182,7 @@ async fn not_executed_frees_the_key_only_after_the_quarantine(lab: impl Lab) {
     let now = kept.store().now().await.expect("it has a clock");
     kept.shift_clock(end.since(now) + Duration::from_secs(1));
     provider.says(&record, LookUpAnswer::NotExecuted(Proof::Quarantine));
-    let freed = Outcome::Resolved(Verdict::NotExecuted(Proof::Quarantine));
+    let freed = LookUpOutcome::Resolved(Verdict::NotExecuted(Proof::Quarantine));
     assert_eq!(outcome(&reconciler.once().await), &freed);
     assert_eq!(state_of(&kept, &record).await, StateName::FailedRetryable);
     let retry = kept.store().claim(&sample::claim("k")).await.expect("the store answers");
@@ -196,7 +196,7 @@ async fn a_look_that_began_in_the_quarantine_frees_nothing(lab: impl Lab) {
     // During the call, the quarantine ends; until then, the effect may have landed.
     *provider.slow.lock().expect("nobody panics with it") = Some((kept.clone(), Duration::from_secs(300)));
     let report = reconciler(&kept, provider).once().await;
-    assert!(matches!(outcome(&report), Outcome::Again { .. }), "{report:?}");
+    assert!(matches!(outcome(&report), LookUpOutcome::Again { .. }), "{report:?}");
     assert_eq!(state_of(&kept, &record).await, StateName::Unknown);
 }
 
@@ -236,7 +236,7 @@ async fn a_provider_that_deduplicates_frees_the_key_at_once(lab: impl Lab) {
         let record = unknown(&kept, &format!("{proof:?}")).await;
         provider.says(&record, LookUpAnswer::NotExecuted(proof));
         let report = reconciler(&kept, provider).once().await;
-        assert_eq!(outcome(&report), &Outcome::Resolved(Verdict::NotExecuted(proof)));
+        assert_eq!(outcome(&report), &LookUpOutcome::Resolved(Verdict::NotExecuted(proof)));
         assert_eq!(state_of(&kept, &record).await, StateName::FailedRetryable);
     }
 }
@@ -257,7 +257,7 @@ async fn one_of_several_reconcilers_looks_a_command_up(lab: impl Lab) {
     for pass in passes {
         let report = pass.await.expect("it does not panic");
         assert_eq!(report.trouble, None);
-        looked += report.looks.iter().filter(|look| look.outcome != Outcome::Overtaken).count();
+        looked += report.looks.iter().filter(|look| look.outcome != LookUpOutcome::Overtaken).count();
     }
     assert_eq!((looked, provider.asked()), (COMMANDS, COMMANDS), "each command was looked for once");
 }
@@ -269,7 +269,7 @@ async fn a_command_without_evidence_is_looked_up_again_and_then_left_to_an_opera
     let mut last = Duration::ZERO;
     for look in 1..TERMS.max_attempts {
         let now = kept.store().now().await.expect("it has a clock");
-        let Outcome::Again { at, .. } = outcome(&reconciler.once().await).clone() else {
+        let LookUpOutcome::Again { at, .. } = outcome(&reconciler.once().await).clone() else {
             panic!("look {look} is not the last")
         };
         let wait = at.since(now);
@@ -279,7 +279,7 @@ async fn a_command_without_evidence_is_looked_up_again_and_then_left_to_an_opera
         kept.shift_clock(wait + Duration::from_secs(1));
     }
     assert_eq!(reconciler.count_dead_letters().await.expect("it counts"), 0);
-    assert!(matches!(outcome(&reconciler.once().await), Outcome::GivenUp { .. }));
+    assert!(matches!(outcome(&reconciler.once().await), LookUpOutcome::GivenUp { .. }));
     let dead = now_is(&kept, &record).await;
     assert!(is_dead_letter(&dead.head.state) && dead.head.state.name() == StateName::Unknown);
     assert_eq!(reconciler.count_dead_letters().await.expect("it counts"), 1);
@@ -290,12 +290,12 @@ async fn a_command_without_evidence_is_looked_up_again_and_then_left_to_an_opera
     assert_eq!(provider.asked(), TERMS.max_attempts as usize);
     // An operator asks for another look-up, in vain, and for another.
     let asked = reconciler.look(record.operation_id).await.expect("the store answers").expect("it is there");
-    assert!(matches!(asked.outcome, Outcome::GivenUp { .. }), "{asked:?}");
+    assert!(matches!(asked.outcome, LookUpOutcome::GivenUp { .. }), "{asked:?}");
     provider.says(&record, created());
     let asked = reconciler.look(record.operation_id).await.expect("the store answers").expect("it is there");
-    assert_eq!(asked.outcome, Outcome::Resolved(Verdict::Succeeded));
+    assert_eq!(asked.outcome, LookUpOutcome::Resolved(Verdict::Succeeded));
     let asked = reconciler.look(record.operation_id).await.expect("the store answers").expect("it is there");
-    assert_eq!(asked.outcome, Outcome::NotUnknown(StateName::Succeeded));
+    assert_eq!(asked.outcome, LookUpOutcome::NotUnknown(StateName::Succeeded));
     assert!(reconciler.look(OperationId::from_bytes([0; 16])).await.expect("the store answers").is_none());
 }
 
@@ -306,7 +306,7 @@ async fn the_retry_after_of_a_provider_is_respected(lab: impl Lab) {
     provider.says(&record, LookUpAnswer::NoAnswer { why: "busy".into(), retry_after: Some(asked) });
     let now = kept.store().now().await.expect("it has a clock");
     let report = reconciler(&kept, provider).once().await;
-    let Outcome::Again { at, why } = outcome(&report) else { panic!("{report:?}") };
+    let LookUpOutcome::Again { at, why } = outcome(&report) else { panic!("{report:?}") };
     assert_eq!(why, "busy");
     assert!(at.since(now) >= asked, "{at} is {asked:?} after {now}");
     let State::Unknown { reconcile_after, .. } = now_is(&kept, &record).await.head.state else {
@@ -352,7 +352,10 @@ async fn a_look_up_that_hangs_or_panics_stops_no_other(lab: impl Lab) {
     }
     let hung = report.looks.iter().find(|look| look.operation_id == hangs.operation_id);
     let hung = hung.expect("it is reported");
-    assert!(matches!(&hung.outcome, Outcome::Again { why, .. } if why == "no answer in time"), "{hung:?}");
+    assert!(
+        matches!(&hung.outcome, LookUpOutcome::Again { why, .. } if why == "no answer in time"),
+        "{hung:?}"
+    );
 }
 
 async fn a_deferred_command_is_never_free_by_time(lab: impl Lab) {
@@ -367,8 +370,8 @@ async fn a_deferred_command_is_never_free_by_time(lab: impl Lab) {
         provider.says(&record, LookUpAnswer::NotExecuted(Proof::Quarantine));
         let report = reconciler.once().await;
         match outcome(&report) {
-            Outcome::Again { .. } => assert!(look < TERMS.max_attempts),
-            Outcome::GivenUp { .. } => assert_eq!(look, TERMS.max_attempts),
+            LookUpOutcome::Again { .. } => assert!(look < TERMS.max_attempts),
+            LookUpOutcome::GivenUp { .. } => assert_eq!(look, TERMS.max_attempts),
             other => panic!("{other:?}"),
         }
         kept.shift_clock(Duration::from_secs(24 * 3600));
@@ -508,7 +511,7 @@ async fn nothing_frees_a_key_beside_evidence_that_cannot_be_read(lab: impl Lab) 
     let reconciler = reconciler(&kept, provider.clone());
     let report = reconciler.once().await;
     let why = "not executed as far as the look-up can see, and evidence that came by itself cannot be read";
-    assert!(matches!(outcome(&report), Outcome::Again { why: told, .. } if told == why), "{report:?}");
+    assert!(matches!(outcome(&report), LookUpOutcome::Again { why: told, .. } if told == why), "{report:?}");
     assert_eq!(report.by_evidence, 0);
     assert_eq!(state_of(&kept, &record).await, StateName::Unknown, "what nobody has read may say otherwise");
     assert_eq!(open_about(&kept, &record).await, 1, "it waits");
@@ -583,7 +586,7 @@ async fn rows_change_with_the_verdict(lab: impl Lab, settle: WithItsOwnRow) {
     let record = unknown(&kept, "k").await;
     provider.says(&record, created());
     let reconciler = reconciler(&kept, provider.clone()).settle_with(Arc::new(settle));
-    assert_eq!(outcome(&reconciler.once().await), &Outcome::Resolved(Verdict::Succeeded));
+    assert_eq!(outcome(&reconciler.once().await), &LookUpOutcome::Resolved(Verdict::Succeeded));
     assert_eq!(lab.counts().await.0, 1, "the service's own row is there");
     assert_eq!(state_of(&kept, &record).await, StateName::Succeeded);
     // A second verdict changes nothing.

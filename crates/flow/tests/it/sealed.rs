@@ -9,7 +9,7 @@ use semel_core::envelope::is_envelope;
 use semel_core::outbox::{Intervention, Message, MessageFilter, MessageState, Outbox, RetryTerms, Tried};
 use semel_core::{Change, Decision, Note, Record, Records, StateName, Transacted, Vault};
 use semel_flow::Settled;
-use semel_flow::outbox::{Sink, Worker, WorkerOptions};
+use semel_flow::outbox::{OutboxWorker, OutboxWorkerOptions, Sink};
 use semel_stores::encryption::{AesVault, Rotation, SealedStore, Step as Batch};
 
 use crate::lab::{End, Lab, PAY, Postgres, Saw, Sqlite, Step, Work, both, command, pays, saw, stored};
@@ -149,8 +149,9 @@ impl Sink for Payloads {
 async fn work(outbox: Arc<dyn Outbox>, event_id: &str, state: MessageState) -> Vec<Bytes> {
     let sink = Arc::new(Payloads::default());
     let retry = RetryTerms { max_attempts: 1, ..RetryTerms::default() };
-    let options = WorkerOptions { poll: Duration::from_millis(5), retry, ..WorkerOptions::default() };
-    let worker = Worker::new(outbox.clone(), sink.clone(), options);
+    let options =
+        OutboxWorkerOptions { poll: Duration::from_millis(5), retry, ..OutboxWorkerOptions::default() };
+    let worker = OutboxWorker::new(outbox.clone(), sink.clone(), options);
     let (stop, working) = (worker.stopper(), tokio::spawn(worker.run()));
     while outbox.message(event_id).await.expect("it reads").0.is_none_or(|message| message.state != state) {
         tokio::task::yield_now().await;

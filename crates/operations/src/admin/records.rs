@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use semel_core::problem::ProblemKind;
 use semel_core::{Change, Epoch, Problem, Record, Records, Store};
-use semel_flow::reconcile::Outcome;
+use semel_flow::reconcile::LookUpOutcome;
 use serde_json::{Value, json};
 
 use super::call::{Answer, Call, malformed};
@@ -206,14 +206,14 @@ pub(crate) async fn reconcile(call: Call) -> Result<Answer, Problem> {
     let look = reconciler.look_noted(id, note).await.map_err(unavailable)?;
     let look = look.ok_or_else(|| Problem::new(ProblemKind::OperationNotFound, absent(id)))?;
     let result = match &look.outcome {
-        Outcome::Resolved(_) => "resolved",
-        Outcome::Again { .. } => "again",
-        Outcome::GivenUp { .. } => "given_up",
-        Outcome::Overtaken => return Err(refused("somebody else is looking for it")),
-        Outcome::NotUnknown(state) => {
+        LookUpOutcome::Resolved(_) => "resolved",
+        LookUpOutcome::Again { .. } => "again",
+        LookUpOutcome::GivenUp { .. } => "given_up",
+        LookUpOutcome::Overtaken => return Err(refused("somebody else is looking for it")),
+        LookUpOutcome::NotUnknown(state) => {
             return Err(refused(&format!("{id} is {state}: reconcile does not apply to it")));
         }
-        Outcome::Failed { why } => {
+        LookUpOutcome::Failed { why } => {
             return Err(unavailable(semel_core::StoreError::Unavailable(why.clone())));
         }
     };

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body_util::Full;
-use semel_flow::reconcile::ledger::{Ages, Format, Ledger, LedgerColumns, Reading};
+use semel_flow::reconcile::ledger::{Ages, Format, Ledger, LedgerColumns, LedgerReader};
 use semel_gateway::service::tls_settings;
 use semel_outgoing::{Client, Error, ServiceAnswer};
 use semel_settings::LedgerUrl;
@@ -32,7 +32,7 @@ async fn ask(url: &LedgerUrl, columns: &LedgerColumns, ages: Ages) -> anyhow::Re
         answer.is_delimited(),
         "it has neither a Content-Length nor chunks: its end cannot be told from a connection that broke"
     );
-    let reading = Reading::new(format(url, &head.headers)?, columns, ages)?;
+    let reading = LedgerReader::new(format(url, &head.headers)?, columns, ages)?;
     read_body(answer, reading, url.max_size).await
 }
 
@@ -70,7 +70,7 @@ fn format(url: &LedgerUrl, headers: &HeaderMap) -> anyhow::Result<Format> {
 
 async fn read_body(
     mut answer: ServiceAnswer,
-    mut reading: Reading,
+    mut reading: LedgerReader,
     max_size: usize,
 ) -> anyhow::Result<Ledger> {
     let mut size: usize = 0;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use semel_core::{Filter, Records, StateName};
-use semel_flow::reconcile::ledger::{Ages, Format, Ledger, LedgerColumns, Reading};
+use semel_flow::reconcile::ledger::{Ages, Format, Ledger, LedgerColumns, LedgerReader};
 use semel_settings::{LedgerSide, LedgerSource};
 
 use super::fetch::fetch;
@@ -75,7 +75,7 @@ fn file(path: &Path, format: Format, columns: &LedgerColumns, ages: Ages) -> any
 }
 
 fn all(input: &mut dyn Read, format: Format, columns: &LedgerColumns, ages: Ages) -> anyhow::Result<Ledger> {
-    let mut reading = Reading::new(format, columns, ages)?;
+    let mut reading = LedgerReader::new(format, columns, ages)?;
     let mut piece = vec![0; PIECE];
     loop {
         match input.read(&mut piece) {

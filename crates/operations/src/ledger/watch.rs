@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use metrics::{counter, gauge};
 use semel_core::{Clock, Records, SystemClock};
-use semel_flow::reconcile::ledger::{FindingKind, Report};
+use semel_flow::reconcile::ledger::{FindingKind, LedgerReport};
 use semel_settings::{LedgerSource, LedgerWatch};
 use tokio::time::{Instant, MissedTickBehavior};
 
@@ -88,7 +88,7 @@ fn tell(compared: &Compared, compared_values: &[String]) {
     summary(report);
 }
 
-fn summary(report: &Report) {
+fn summary(report: &LedgerReport) {
     let total = |kind| report.findings(kind).total;
     let (missing_ours, missing_theirs) = (total(FindingKind::MissingOurs), total(FindingKind::MissingTheirs));
     let (double_ours, double_theirs) = (total(FindingKind::DoubleOurs), total(FindingKind::DoubleTheirs));

@@ -1,21 +1,21 @@
 //! Result of a look-up for one command, as operators see it.
 
 use semel_core::Timestamp;
-use semel_flow::reconcile::{Look, Outcome};
+use semel_flow::reconcile::{LookUpOutcome, LookUpResult};
 use serde_json::{Value, json};
 
 /// Returns a look-up's result as JSON. The names are stable.
-pub fn shown(look: &Look) -> Value {
+pub fn shown(look: &LookUpResult) -> Value {
     let (outcome, verdict, at, why) = match &look.outcome {
-        Outcome::Resolved(verdict) => ("resolved", Some(verdict.as_str()), None, None),
-        Outcome::Again { at, why } => ("again", None, Some(*at), Some(why)),
-        Outcome::GivenUp { why } => ("given_up", None, None, Some(why)),
-        Outcome::Overtaken => ("overtaken", None, None, None),
-        Outcome::NotUnknown(_) => ("not_unknown", None, None, None),
-        Outcome::Failed { why } => ("failed", None, None, Some(why)),
+        LookUpOutcome::Resolved(verdict) => ("resolved", Some(verdict.as_str()), None, None),
+        LookUpOutcome::Again { at, why } => ("again", None, Some(*at), Some(why)),
+        LookUpOutcome::GivenUp { why } => ("given_up", None, None, Some(why)),
+        LookUpOutcome::Overtaken => ("overtaken", None, None, None),
+        LookUpOutcome::NotUnknown(_) => ("not_unknown", None, None, None),
+        LookUpOutcome::Failed { why } => ("failed", None, None, Some(why)),
     };
     let state = match &look.outcome {
-        Outcome::NotUnknown(state) => Some(state.as_str()),
+        LookUpOutcome::NotUnknown(state) => Some(state.as_str()),
         _ => None,
     };
     json!({

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::bail;
 use semel_core::reconcile::is_dead_letter;
 use semel_core::{Filter, OperationId, Record, Records, State, StateName, Timestamp};
-use semel_flow::reconcile::{Look, Outcome, Reconciler};
+use semel_flow::reconcile::{LookUpOutcome, LookUpResult, Reconciler};
 use semel_operations::operate::looks::shown;
 use semel_operations::operate::{operation_id, records};
 use semel_operations::reconcile::{is_wanted, reconciler};
@@ -114,7 +114,7 @@ pub(super) fn run(args: &ReconcileArgs, config: Option<&Path>) -> anyhow::Result
 
 /// Reconciles all commands that are due, and lists the unused evidence.
 fn all(reconciler: &Reconciler, store: &Arc<dyn Records>, json: bool) -> anyhow::Result<Done> {
-    let mut looks: Vec<Look> = Vec::new();
+    let mut looks: Vec<LookUpResult> = Vec::new();
     let mut by_evidence = 0;
     for _ in 0..MAX_PASSES {
         let report = runtime()?.block_on(reconciler.once());
@@ -122,7 +122,7 @@ fn all(reconciler: &Reconciler, store: &Arc<dyn Records>, json: bool) -> anyhow:
             bail!("not everything could be looked for: {why}");
         }
         by_evidence += report.by_evidence;
-        let failed = |look: &Look| matches!(look.outcome, Outcome::Failed { .. });
+        let failed = |look: &LookUpResult| matches!(look.outcome, LookUpOutcome::Failed { .. });
         let more = !report.looks.is_empty() && !report.looks.iter().any(failed);
         looks.extend(report.looks);
         if !more {
@@ -160,21 +160,23 @@ fn one(reconciler: &Reconciler, id: OperationId, json: bool) -> anyhow::Result<D
         true => say(shown(&look)),
         false => say(format!("{id}: {}", told(&look.outcome))),
     }
-    if let Outcome::Failed { why } = &look.outcome {
+    if let LookUpOutcome::Failed { why } = &look.outcome {
         bail!("the store cannot be used: {why}");
     }
     Ok(if look.outcome.is_unknown() { Done::No } else { Done::Yes })
 }
 
 /// Returns the result of a look-up as text.
-fn told(outcome: &Outcome) -> String {
+fn told(outcome: &LookUpOutcome) -> String {
     match outcome {
-        Outcome::Resolved(verdict) => format!("settled: {}", verdict.as_str().replace('_', " ")),
-        Outcome::Again { at, why } => format!("unknown, looked for again at {at}: {}", printable(why)),
-        Outcome::GivenUp { why } => format!("unknown, and given up: {}", printable(why)),
-        Outcome::Overtaken => "somebody else is looking for it".to_owned(),
-        Outcome::NotUnknown(state) => format!("not unknown: {state}"),
-        Outcome::Failed { why } => format!("unknown, since the store cannot be used: {}", printable(why)),
+        LookUpOutcome::Resolved(verdict) => format!("settled: {}", verdict.as_str().replace('_', " ")),
+        LookUpOutcome::Again { at, why } => format!("unknown, looked for again at {at}: {}", printable(why)),
+        LookUpOutcome::GivenUp { why } => format!("unknown, and given up: {}", printable(why)),
+        LookUpOutcome::Overtaken => "somebody else is looking for it".to_owned(),
+        LookUpOutcome::NotUnknown(state) => format!("not unknown: {state}"),
+        LookUpOutcome::Failed { why } => {
+            format!("unknown, since the store cannot be used: {}", printable(why))
+        }
     }
 }
 

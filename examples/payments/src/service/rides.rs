@@ -16,7 +16,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::http::header::{HeaderValue, LOCATION};
 use axum::response::{IntoResponse, Response};
-use semel::flow::outbox::Stop;
+use semel::flow::outbox::StopHandle;
 use semel::flow::phases::{Call, CallFailed, CompleterOptions, Deduplication, Phases, Run, Stopped};
 use semel::flow::{Answered, Command, Failure, Idempotent, Reply};
 use semel::protocol::OperationId;
@@ -176,7 +176,7 @@ pub(super) trait Rides: Send + Sync + 'static {
     async fn start(&self, command: &Command, input: Bytes) -> Answered;
 
     /// Returns the handle that stops the completer, and the future that runs it.
-    fn completer(&self) -> (Stop, Pin<Box<dyn Future<Output = ()> + Send>>);
+    fn completer(&self) -> (StopHandle, Pin<Box<dyn Future<Output = ()> + Send>>);
 }
 
 #[async_trait]
@@ -185,7 +185,7 @@ impl<D: Clone + Send + Sync + 'static> Rides for Phases<D> {
         Phases::start(self, command, input).await
     }
 
-    fn completer(&self) -> (Stop, Pin<Box<dyn Future<Output = ()> + Send>>) {
+    fn completer(&self) -> (StopHandle, Pin<Box<dyn Future<Output = ()> + Send>>) {
         let completer =
             Phases::completer(self, CompleterOptions { poll: POLL, ..CompleterOptions::default() });
         let stop = completer.stopper();

@@ -52,7 +52,7 @@ impl FindingKind {
 
 /// A disagreement about one reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub struct LedgerFinding {
     /// Kind of the disagreement.
     pub kind: FindingKind,
     /// The reference.
@@ -62,12 +62,12 @@ pub struct Finding {
     /// First lines with the reference in their ledger.
     pub their_lines: Vec<u32>,
     /// Different values, for [`FindingKind::Different`].
-    pub differences: Vec<Difference>,
+    pub differences: Vec<LedgerDifference>,
 }
 
 /// A value that differs between the ledgers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Difference {
+pub struct LedgerDifference {
     /// Index of the compared value, from 0.
     pub value: usize,
     /// Value in our ledger.
@@ -78,16 +78,16 @@ pub struct Difference {
 
 /// All findings of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Findings {
+pub struct LedgerFindings {
     /// Number of references.
     pub total: u64,
     /// First findings, in the order of their references.
-    pub first: Vec<Finding>,
+    pub first: Vec<LedgerFinding>,
 }
 
 /// Number of entries read from one ledger.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
+pub struct EntryCounts {
     /// Entries that were compared.
     pub entries: u64,
     /// Entries that the filter excluded.
@@ -96,23 +96,23 @@ pub struct Counted {
 
 /// Result of a comparison.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct LedgerReport {
     /// Entries of our ledger.
-    pub ours: Counted,
+    pub ours: EntryCounts,
     /// Entries of their ledger.
-    pub theirs: Counted,
+    pub theirs: EntryCounts,
     /// References that both ledgers have once, with the same values.
     pub agreeing: u64,
     /// References that one ledger lacks, and that may still be in flight.
     pub too_young: u64,
     /// References that one ledger lacks, and that may have expired there.
     pub too_old: u64,
-    findings: [Findings; 5],
+    findings: [LedgerFindings; 5],
 }
 
-impl Report {
+impl LedgerReport {
     /// Returns the findings of this kind.
-    pub fn findings(&self, kind: FindingKind) -> &Findings {
+    pub fn findings(&self, kind: FindingKind) -> &LedgerFindings {
         &self.findings[kind as usize]
     }
 
@@ -121,11 +121,11 @@ impl Report {
         self.findings.iter().all(|findings| findings.total == 0)
     }
 
-    fn found(&mut self, kind: FindingKind, pair: &Pair<'_>, differences: Vec<Difference>) {
+    fn found(&mut self, kind: FindingKind, pair: &Pair<'_>, differences: Vec<LedgerDifference>) {
         let findings = &mut self.findings[kind as usize];
         findings.total += 1;
         if findings.first.len() < MAX_LISTED {
-            findings.first.push(Finding {
+            findings.first.push(LedgerFinding {
                 kind,
                 reference: pair.reference.to_owned(),
                 our_lines: pair.ours.lines(),
@@ -137,8 +137,8 @@ impl Report {
 }
 
 /// Compares two ledgers with the same number of compared values.
-pub fn compare(ours: &Ledger, theirs: &Ledger) -> Report {
-    let mut report = Report { ours: counted(ours), theirs: counted(theirs), ..Report::default() };
+pub fn compare(ours: &Ledger, theirs: &Ledger) -> LedgerReport {
+    let mut report = LedgerReport { ours: counted(ours), theirs: counted(theirs), ..LedgerReport::default() };
     let (our_order, their_order) = (ours.in_order(), theirs.in_order());
     let (mut our_rest, mut their_rest) = (&our_order[..], &their_order[..]);
     while let Some(reference) = first_reference(ours, our_rest, theirs, their_rest) {
@@ -152,8 +152,8 @@ pub fn compare(ours: &Ledger, theirs: &Ledger) -> Report {
     report
 }
 
-fn counted(ledger: &Ledger) -> Counted {
-    Counted { entries: ledger.len() as u64, left_out: ledger.left_out }
+fn counted(ledger: &Ledger) -> EntryCounts {
+    EntryCounts { entries: ledger.len() as u64, left_out: ledger.left_out }
 }
 
 fn first_reference<'a>(
@@ -208,7 +208,7 @@ impl<'a> Twins<'a> {
     }
 }
 
-fn judge(report: &mut Report, pair: &Pair<'_>) {
+fn judge(report: &mut LedgerReport, pair: &Pair<'_>) {
     let Pair { ours, theirs, .. } = pair;
     let mut is_wrong = false;
     for (kind, side) in [(FindingKind::DoubleOurs, ours), (FindingKind::DoubleTheirs, theirs)] {
@@ -234,7 +234,7 @@ fn judge(report: &mut Report, pair: &Pair<'_>) {
 }
 
 /// Counts a reference that one ledger lacks; `has` are the entries of the other.
-fn missing(report: &mut Report, kind: FindingKind, pair: &Pair<'_>, has: &Twins<'_>) {
+fn missing(report: &mut LedgerReport, kind: FindingKind, pair: &Pair<'_>, has: &Twins<'_>) {
     if has.are_all(Age::TooYoung) {
         report.too_young += 1;
     } else if has.are_all(Age::TooOld) {
@@ -249,9 +249,9 @@ fn differences<'a>(
     one: u32,
     theirs: &'a Ledger,
     other: u32,
-) -> impl Iterator<Item = Difference> + 'a {
+) -> impl Iterator<Item = LedgerDifference> + 'a {
     let pairs = ours.values(one).zip(theirs.values(other)).enumerate();
-    pairs.filter(|(_, (ours, theirs))| !same(ours, theirs)).map(|(value, (ours, theirs))| Difference {
+    pairs.filter(|(_, (ours, theirs))| !same(ours, theirs)).map(|(value, (ours, theirs))| LedgerDifference {
         value,
         ours: ours.to_owned(),
         theirs: theirs.to_owned(),

@@ -2,15 +2,15 @@
 //! a closing quote, or a quote that is never closed and would swallow the rest of the file.
 
 use super::entries::MAX_ENTRY_BYTES;
-use super::unreadable::Unreadable;
+use super::unreadable::UnreadableLedger;
 
 /// Receives each record: the line that it begins at, and its fields.
-pub(super) type Take<'a> = &'a mut dyn FnMut(u32, &[&str]) -> Result<(), Unreadable>;
+pub(super) type TakeRecord<'a> = &'a mut dyn FnMut(u32, &[&str]) -> Result<(), UnreadableLedger>;
 
 /// Parser of records.
 #[derive(Debug)]
 pub(super) struct Csv {
-    state: State,
+    state: CsvState,
     /// The current record: the bytes of its fields, and the end of each.
     bytes: Vec<u8>,
     ends: Vec<usize>,
@@ -22,7 +22,7 @@ pub(super) struct Csv {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum CsvState {
     FieldStart,
     Plain,
     Quoted,
@@ -35,7 +35,7 @@ enum State {
 impl Csv {
     pub(super) fn new() -> Csv {
         Csv {
-            state: State::FieldStart,
+            state: CsvState::FieldStart,
             bytes: Vec::new(),
             ends: Vec::new(),
             is_quoted: false,
@@ -44,44 +44,46 @@ impl Csv {
         }
     }
 
-    pub(super) fn feed(&mut self, bytes: &[u8], take: Take<'_>) -> Result<(), Unreadable> {
+    pub(super) fn feed(&mut self, bytes: &[u8], take: TakeRecord<'_>) -> Result<(), UnreadableLedger> {
         bytes.iter().try_for_each(|byte| self.byte(*byte, take))
     }
 
-    fn byte(&mut self, byte: u8, take: Take<'_>) -> Result<(), Unreadable> {
+    fn byte(&mut self, byte: u8, take: TakeRecord<'_>) -> Result<(), UnreadableLedger> {
         match (self.state, byte) {
-            (State::FieldStart, b'"') => {
+            (CsvState::FieldStart, b'"') => {
                 self.is_quoted = true;
-                self.state = State::Quoted;
+                self.state = CsvState::Quoted;
             }
-            (State::Quoted, b'"') => self.state = State::Quote,
-            (State::Quote, b'"') => {
-                self.state = State::Quoted;
+            (CsvState::Quoted, b'"') => self.state = CsvState::Quote,
+            (CsvState::Quote, b'"') => {
+                self.state = CsvState::Quoted;
                 self.push(b'"')?;
             }
-            (State::Quoted, _) => {
+            (CsvState::Quoted, _) => {
                 self.push(byte)?;
                 self.line = self.line.saturating_add(u32::from(byte == b'\n'));
             }
-            (State::Return, b'\n') | (State::FieldStart | State::Plain | State::Quote, b'\n') => {
+            (CsvState::Return, b'\n') | (CsvState::FieldStart | CsvState::Plain | CsvState::Quote, b'\n') => {
                 self.end_record(take)?;
                 self.line = self.line.saturating_add(1);
                 self.first_line = self.line;
             }
-            (State::Return, _) => return Err(self.wrong("a carriage return that ends no line")),
-            (State::FieldStart | State::Plain | State::Quote, b'\r') => self.state = State::Return,
-            (State::FieldStart | State::Plain | State::Quote, b',') => self.end_field(),
-            (State::Quote, _) => {
+            (CsvState::Return, _) => return Err(self.wrong("a carriage return that ends no line")),
+            (CsvState::FieldStart | CsvState::Plain | CsvState::Quote, b'\r') => {
+                self.state = CsvState::Return
+            }
+            (CsvState::FieldStart | CsvState::Plain | CsvState::Quote, b',') => self.end_field(),
+            (CsvState::Quote, _) => {
                 return Err(self.wrong(
                     "something follows a closing quote: a quote inside a quoted field is written twice",
                 ));
             }
-            (State::Plain, b'"') => {
+            (CsvState::Plain, b'"') => {
                 return Err(self
                     .wrong("a quote inside a field that does not begin with one: put the field in quotes"));
             }
-            (State::FieldStart | State::Plain, _) => {
-                self.state = State::Plain;
+            (CsvState::FieldStart | CsvState::Plain, _) => {
+                self.state = CsvState::Plain;
                 self.push(byte)?;
             }
         }
@@ -89,18 +91,18 @@ impl Csv {
     }
 
     /// Ends the input.
-    pub(super) fn finish(&mut self, take: Take<'_>) -> Result<(), Unreadable> {
+    pub(super) fn finish(&mut self, take: TakeRecord<'_>) -> Result<(), UnreadableLedger> {
         match self.state {
-            State::Quoted => Err(Unreadable::at(self.first_line, "a quote is never closed")),
-            State::Return => Err(self.wrong("a carriage return that ends no line")),
-            State::FieldStart | State::Plain | State::Quote => self.end_record(take),
+            CsvState::Quoted => Err(UnreadableLedger::at(self.first_line, "a quote is never closed")),
+            CsvState::Return => Err(self.wrong("a carriage return that ends no line")),
+            CsvState::FieldStart | CsvState::Plain | CsvState::Quote => self.end_record(take),
         }
     }
 
-    fn push(&mut self, byte: u8) -> Result<(), Unreadable> {
+    fn push(&mut self, byte: u8) -> Result<(), UnreadableLedger> {
         if self.bytes.len() == MAX_ENTRY_BYTES {
             let why = format!("an entry of more than {MAX_ENTRY_BYTES} bytes: is a quote never closed?");
-            return Err(Unreadable::at(self.first_line, why));
+            return Err(UnreadableLedger::at(self.first_line, why));
         }
         self.bytes.push(byte);
         Ok(())
@@ -108,10 +110,10 @@ impl Csv {
 
     fn end_field(&mut self) {
         self.ends.push(self.bytes.len());
-        self.state = State::FieldStart;
+        self.state = CsvState::FieldStart;
     }
 
-    fn end_record(&mut self, take: Take<'_>) -> Result<(), Unreadable> {
+    fn end_record(&mut self, take: TakeRecord<'_>) -> Result<(), UnreadableLedger> {
         self.end_field();
         let is_empty = self.bytes.is_empty() && self.ends.len() == 1 && !self.is_quoted;
         if !is_empty {
@@ -127,8 +129,8 @@ impl Csv {
         Ok(())
     }
 
-    fn wrong(&self, why: &str) -> Unreadable {
-        Unreadable::at(self.line, why)
+    fn wrong(&self, why: &str) -> UnreadableLedger {
+        UnreadableLedger::at(self.line, why)
     }
 }
 

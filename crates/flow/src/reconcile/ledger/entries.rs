@@ -59,13 +59,13 @@ pub struct Ledger {
     text: String,
     /// Length of each part of each entry, in bytes.
     lengths: Vec<u16>,
-    heads: Vec<Head>,
+    heads: Vec<EntryHead>,
     /// Number of entries that the filter excluded.
     pub left_out: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Head {
+struct EntryHead {
     start: usize,
     line: u32,
     age: Age,
@@ -96,7 +96,7 @@ impl Ledger {
             let beginning: String = long.chars().take(40).collect();
             return Err(format!("a value of more than {MAX_VALUE_BYTES} bytes, which begins {beginning:?}"));
         }
-        self.heads.push(Head { start: self.text.len(), line, age });
+        self.heads.push(EntryHead { start: self.text.len(), line, age });
         for part in parts() {
             self.text.push_str(part);
             self.lengths.push(part.len() as u16);

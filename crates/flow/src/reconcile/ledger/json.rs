@@ -2,10 +2,10 @@
 //! of an entry checks its content.
 
 use super::entries::MAX_ENTRY_BYTES;
-use super::unreadable::Unreadable;
+use super::unreadable::UnreadableLedger;
 
 /// Receives each entry: the line that it begins at, and its text.
-pub(super) type Take<'a> = &'a mut dyn FnMut(u32, &[u8]) -> Result<(), Unreadable>;
+pub(super) type TakeEntry<'a> = &'a mut dyn FnMut(u32, &[u8]) -> Result<(), UnreadableLedger>;
 
 /// Splitter of NDJSON.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ impl Lines {
         Lines { line: 1, text: Vec::new() }
     }
 
-    pub(super) fn feed(&mut self, mut bytes: &[u8], take: Take<'_>) -> Result<(), Unreadable> {
+    pub(super) fn feed(&mut self, mut bytes: &[u8], take: TakeEntry<'_>) -> Result<(), UnreadableLedger> {
         while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
             let (line, rest) = bytes.split_at(end);
             push(&mut self.text, line, self.line)?;
@@ -31,7 +31,7 @@ impl Lines {
     }
 
     /// Passes on the last line, which may lack a line end.
-    pub(super) fn finish(&mut self, take: Take<'_>) -> Result<(), Unreadable> {
+    pub(super) fn finish(&mut self, take: TakeEntry<'_>) -> Result<(), UnreadableLedger> {
         let text = self.text.trim_ascii();
         if !text.is_empty() {
             take(self.line, text)?;
@@ -43,8 +43,8 @@ impl Lines {
 
 /// Splitter of a list of objects.
 #[derive(Debug)]
-pub(super) struct List {
-    state: State,
+pub(super) struct ListSplitter {
+    state: ListState,
     line: u32,
     /// The current object, and the line at which it began.
     text: Vec<u8>,
@@ -52,7 +52,7 @@ pub(super) struct List {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ListState {
     /// Before the list.
     Before,
     /// After the opening bracket.
@@ -71,12 +71,12 @@ enum State {
     Ended,
 }
 
-impl List {
-    pub(super) fn new() -> List {
-        List { state: State::Before, line: 1, text: Vec::new(), first_line: 1 }
+impl ListSplitter {
+    pub(super) fn new() -> ListSplitter {
+        ListSplitter { state: ListState::Before, line: 1, text: Vec::new(), first_line: 1 }
     }
 
-    pub(super) fn feed(&mut self, bytes: &[u8], take: Take<'_>) -> Result<(), Unreadable> {
+    pub(super) fn feed(&mut self, bytes: &[u8], take: TakeEntry<'_>) -> Result<(), UnreadableLedger> {
         for byte in bytes {
             self.byte(*byte, take)?;
             if *byte == b'\n' {
@@ -86,81 +86,81 @@ impl List {
         Ok(())
     }
 
-    fn byte(&mut self, byte: u8, take: Take<'_>) -> Result<(), Unreadable> {
+    fn byte(&mut self, byte: u8, take: TakeEntry<'_>) -> Result<(), UnreadableLedger> {
         self.state = match (self.state, byte) {
             (
-                State::Before | State::First | State::Next | State::After | State::Ended,
+                ListState::Before | ListState::First | ListState::Next | ListState::After | ListState::Ended,
                 b' ' | b'\t' | b'\r' | b'\n',
             ) => self.state,
-            (State::Before, b'[') => State::First,
-            (State::First | State::Next, b'{') => {
+            (ListState::Before, b'[') => ListState::First,
+            (ListState::First | ListState::Next, b'{') => {
                 self.first_line = self.line;
                 self.push(byte)?;
-                State::Inside { depth: 1 }
+                ListState::Inside { depth: 1 }
             }
-            (State::First | State::After, b']') => State::Ended,
-            (State::After, b',') => State::Next,
-            (State::Inside { depth }, _) => {
+            (ListState::First | ListState::After, b']') => ListState::Ended,
+            (ListState::After, b',') => ListState::Next,
+            (ListState::Inside { depth }, _) => {
                 self.push(byte)?;
                 match (byte, depth) {
-                    (b'"', _) => State::InString { depth },
-                    (b'{' | b'[', _) => State::Inside { depth: depth.saturating_add(1) },
+                    (b'"', _) => ListState::InString { depth },
+                    (b'{' | b'[', _) => ListState::Inside { depth: depth.saturating_add(1) },
                     (b'}' | b']', 1) => {
                         take(self.first_line, &self.text)?;
                         self.text.clear();
-                        State::After
+                        ListState::After
                     }
-                    (b'}' | b']', _) => State::Inside { depth: depth - 1 },
-                    _ => State::Inside { depth },
+                    (b'}' | b']', _) => ListState::Inside { depth: depth - 1 },
+                    _ => ListState::Inside { depth },
                 }
             }
-            (State::InString { depth }, _) => {
+            (ListState::InString { depth }, _) => {
                 self.push(byte)?;
                 match byte {
-                    b'"' => State::Inside { depth },
-                    b'\\' => State::Escaped { depth },
-                    _ => State::InString { depth },
+                    b'"' => ListState::Inside { depth },
+                    b'\\' => ListState::Escaped { depth },
+                    _ => ListState::InString { depth },
                 }
             }
-            (State::Escaped { depth }, _) => {
+            (ListState::Escaped { depth }, _) => {
                 self.push(byte)?;
-                State::InString { depth }
+                ListState::InString { depth }
             }
-            (State::Before, _) => {
+            (ListState::Before, _) => {
                 return Err(self.wrong(
                     "expected a list of objects, which begins with `[`; one object on each line is `ndjson`",
                 ));
             }
-            (State::First | State::Next, _) => {
+            (ListState::First | ListState::Next, _) => {
                 return Err(self.wrong("expected an object, which begins with `{`"));
             }
-            (State::After, _) => return Err(self.wrong("expected `,` or `]` after an object")),
-            (State::Ended, _) => return Err(self.wrong("something follows the list")),
+            (ListState::After, _) => return Err(self.wrong("expected `,` or `]` after an object")),
+            (ListState::Ended, _) => return Err(self.wrong("something follows the list")),
         };
         Ok(())
     }
 
     /// Ends the input, which must end the list, too.
-    pub(super) fn finish(&self) -> Result<(), Unreadable> {
+    pub(super) fn finish(&self) -> Result<(), UnreadableLedger> {
         match self.state {
-            State::Ended => Ok(()),
-            State::Before => Err(self.wrong("there is no list")),
+            ListState::Ended => Ok(()),
+            ListState::Before => Err(self.wrong("there is no list")),
             _ => Err(self.wrong("the list does not end: something is cut off")),
         }
     }
 
-    fn push(&mut self, byte: u8) -> Result<(), Unreadable> {
+    fn push(&mut self, byte: u8) -> Result<(), UnreadableLedger> {
         push(&mut self.text, &[byte], self.first_line)
     }
 
-    fn wrong(&self, why: &str) -> Unreadable {
-        Unreadable::at(self.line, why)
+    fn wrong(&self, why: &str) -> UnreadableLedger {
+        UnreadableLedger::at(self.line, why)
     }
 }
 
-fn push(text: &mut Vec<u8>, bytes: &[u8], line: u32) -> Result<(), Unreadable> {
+fn push(text: &mut Vec<u8>, bytes: &[u8], line: u32) -> Result<(), UnreadableLedger> {
     if text.len() + bytes.len() > MAX_ENTRY_BYTES {
-        return Err(Unreadable::at(line, format!("an entry of more than {MAX_ENTRY_BYTES} bytes")));
+        return Err(UnreadableLedger::at(line, format!("an entry of more than {MAX_ENTRY_BYTES} bytes")));
     }
     text.extend_from_slice(bytes);
     Ok(())
@@ -186,7 +186,7 @@ mod tests {
                 found.push((line, String::from_utf8_lossy(text).into_owned()));
                 Ok(())
             };
-            let mut list = List::new();
+            let mut list = ListSplitter::new();
             let fed = text.as_bytes().chunks(size).try_for_each(|piece| list.feed(piece, &mut take));
             fed.and_then(|()| list.finish()).map_err(|error| error.to_string())?;
             Ok(found)

@@ -7,13 +7,13 @@ use semel_core::{JsonPointer, Timestamp};
 use super::compare::same;
 use super::csv::Csv;
 use super::entries::{Age, Ages, Ledger};
-use super::json::{Lines, List};
-use super::unreadable::Unreadable;
+use super::json::{Lines, ListSplitter};
+use super::unreadable::UnreadableLedger;
 
 /// UTF-8 byte order mark, which some programs write at the start of a file.
 const BYTE_ORDER_MARK: &[u8; 3] = b"\xef\xbb\xbf";
 
-/// Returns every name, in the order in which [`Reading`] wants the values.
+/// Returns every name, in the order in which [`LedgerReader`] wants the values.
 fn names(columns: &LedgerColumns) -> Vec<&str> {
     let conditions = columns.filter.iter().map(|condition| &condition.name);
     let names =
@@ -23,15 +23,15 @@ fn names(columns: &LedgerColumns) -> Vec<&str> {
 
 /// Parser of a ledger. Feed it the whole input, in order and in pieces of any size.
 #[derive(Debug)]
-pub struct Reading {
-    source: Source,
+pub struct LedgerReader {
+    source: FormatReader,
     taker: Taker,
     /// Number of matched bytes of the byte order mark; `None` once the text has begun.
     mark: Option<usize>,
 }
 
 #[derive(Debug)]
-enum Source {
+enum FormatReader {
     /// CSV, with the positions of the used columns once the header is read.
     Csv {
         csv: Csv,
@@ -42,7 +42,7 @@ enum Source {
         pointers: Vec<JsonPointer>,
     },
     Json {
-        list: List,
+        list: ListSplitter,
         pointers: Vec<JsonPointer>,
     },
 }
@@ -63,18 +63,22 @@ struct Taker {
     met: Vec<bool>,
 }
 
-impl Reading {
+impl LedgerReader {
     /// Creates a parser.
     ///
     /// # Errors
     /// If a name is not valid in this format.
-    pub fn new(format: Format, columns: &LedgerColumns, ages: Ages) -> Result<Reading, Unreadable> {
+    pub fn new(
+        format: Format,
+        columns: &LedgerColumns,
+        ages: Ages,
+    ) -> Result<LedgerReader, UnreadableLedger> {
         let names = names(columns);
         let pointers = || names.iter().map(|name| pointer(name)).collect::<Result<Vec<_>, _>>();
         let source = match format {
-            Format::Csv => Source::Csv { csv: Csv::new(), header: None },
-            Format::Ndjson => Source::Ndjson { lines: Lines::new(), pointers: pointers()? },
-            Format::Json => Source::Json { list: List::new(), pointers: pointers()? },
+            Format::Csv => FormatReader::Csv { csv: Csv::new(), header: None },
+            Format::Ndjson => FormatReader::Ndjson { lines: Lines::new(), pointers: pointers()? },
+            Format::Json => FormatReader::Json { list: ListSplitter::new(), pointers: pointers()? },
         };
         let taker = Taker {
             columns: columns.clone(),
@@ -82,24 +86,24 @@ impl Reading {
             ledger: Ledger::new(columns.compare.len()),
             met: vec![false; names.len()],
         };
-        Ok(Reading { source, taker, mark: Some(0) })
+        Ok(LedgerReader { source, taker, mark: Some(0) })
     }
 
     /// Parses the next piece.
     ///
     /// # Errors
     /// If the input cannot be read: no entry is skipped.
-    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), Unreadable> {
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), UnreadableLedger> {
         let bytes = self.after_mark(bytes)?;
         let taker = &mut self.taker;
         match &mut self.source {
-            Source::Csv { csv, header } => {
+            FormatReader::Csv { csv, header } => {
                 csv.feed(bytes, &mut |line, fields| taker.fields(header, line, fields))
             }
-            Source::Ndjson { lines, pointers } => {
+            FormatReader::Ndjson { lines, pointers } => {
                 lines.feed(bytes, &mut |line, text| taker.object(pointers, line, text))
             }
-            Source::Json { list, pointers } => {
+            FormatReader::Json { list, pointers } => {
                 list.feed(bytes, &mut |line, text| taker.object(pointers, line, text))
             }
         }
@@ -110,32 +114,32 @@ impl Reading {
     /// # Errors
     /// If the input cannot be read, or is cut off; if there is no header; or if no entry has a used member: its name is
     /// wrong.
-    pub fn finish(mut self) -> Result<Ledger, Unreadable> {
+    pub fn finish(mut self) -> Result<Ledger, UnreadableLedger> {
         let taker = &mut self.taker;
         match &mut self.source {
-            Source::Csv { csv, header } => {
+            FormatReader::Csv { csv, header } => {
                 csv.finish(&mut |line, fields| taker.fields(header, line, fields))?;
                 if header.is_none() {
                     let why = "there is no header: the first line of CSV names the columns";
-                    return Err(Unreadable::everywhere(why.to_owned()));
+                    return Err(UnreadableLedger::everywhere(why.to_owned()));
                 }
             }
-            Source::Ndjson { lines, pointers } => {
+            FormatReader::Ndjson { lines, pointers } => {
                 lines.finish(&mut |line, text| taker.object(pointers, line, text))?;
             }
-            Source::Json { list, .. } => list.finish()?,
+            FormatReader::Json { list, .. } => list.finish()?,
         }
         self.taker.finish()
     }
 
-    fn after_mark<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], Unreadable> {
+    fn after_mark<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], UnreadableLedger> {
         let Some(met) = self.mark else { return Ok(bytes) };
         let mut met = met;
         for (index, byte) in bytes.iter().enumerate() {
             if met == BYTE_ORDER_MARK.len() || *byte != BYTE_ORDER_MARK[met] {
                 self.mark = None;
                 let is_text = matches!(met, 0 | 3);
-                return if is_text { Ok(&bytes[index..]) } else { Err(Unreadable::at(1, "not UTF-8")) };
+                return if is_text { Ok(&bytes[index..]) } else { Err(UnreadableLedger::at(1, "not UTF-8")) };
             }
             met += 1;
         }
@@ -145,25 +149,26 @@ impl Reading {
 }
 
 /// Returns the JSON Pointer for a name.
-fn pointer(name: &str) -> Result<JsonPointer, Unreadable> {
+fn pointer(name: &str) -> Result<JsonPointer, UnreadableLedger> {
     let escaped = || format!("/{}", name.replace('~', "~0").replace('/', "~1"));
     let text = if name.starts_with('/') { name.to_owned() } else { escaped() };
-    JsonPointer::parse(&text).map_err(|error| Unreadable::everywhere(format!("{name:?}: {error}")))
+    JsonPointer::parse(&text).map_err(|error| UnreadableLedger::everywhere(format!("{name:?}: {error}")))
 }
 
 impl Header {
-    fn read(line: u32, columns: &[&str], names: &[&str]) -> Result<Header, Unreadable> {
+    fn read(line: u32, columns: &[&str], names: &[&str]) -> Result<Header, UnreadableLedger> {
         let place = |name: &&str| {
             let mut places = (0..columns.len()).filter(|place| columns[*place] == *name);
             match (places.next(), places.next()) {
                 (Some(place), None) => Ok(place),
-                (Some(_), Some(_)) => {
-                    Err(Unreadable::at(line, format!("two columns are called {name:?}: which one counts?")))
-                }
+                (Some(_), Some(_)) => Err(UnreadableLedger::at(
+                    line,
+                    format!("two columns are called {name:?}: which one counts?"),
+                )),
                 (None, _) => {
                     let shown: Vec<_> = columns.iter().take(20).map(|column| format!("{column:?}")).collect();
                     let why = format!("there is no column {name:?}; there are {}", shown.join(", "));
-                    Err(Unreadable::at(line, why.chars().take(400).collect::<String>()))
+                    Err(UnreadableLedger::at(line, why.chars().take(400).collect::<String>()))
                 }
             }
         };
@@ -173,7 +178,12 @@ impl Header {
 }
 
 impl Taker {
-    fn fields(&mut self, header: &mut Option<Header>, line: u32, fields: &[&str]) -> Result<(), Unreadable> {
+    fn fields(
+        &mut self,
+        header: &mut Option<Header>,
+        line: u32,
+        fields: &[&str],
+    ) -> Result<(), UnreadableLedger> {
         let Some(header) = header else {
             *header = Some(Header::read(line, fields, &names(&self.columns))?);
             self.met.fill(true);
@@ -181,24 +191,24 @@ impl Taker {
         };
         if fields.len() != header.width {
             let why = format!("the header has {} fields, and this has {}", header.width, fields.len());
-            return Err(Unreadable::at(line, why));
+            return Err(UnreadableLedger::at(line, why));
         }
         let values: Vec<&str> = header.places.iter().map(|place| fields[*place]).collect();
         self.take(line, &values)
     }
 
-    fn object(&mut self, pointers: &[JsonPointer], line: u32, text: &[u8]) -> Result<(), Unreadable> {
+    fn object(&mut self, pointers: &[JsonPointer], line: u32, text: &[u8]) -> Result<(), UnreadableLedger> {
         if !text.starts_with(b"{") {
-            return Err(Unreadable::at(line, "expected an object, which begins with `{`"));
+            return Err(UnreadableLedger::at(line, "expected an object, which begins with `{`"));
         }
         let found =
-            core_json::find(text, pointers).map_err(|error| Unreadable::at(line, error.to_string()))?;
+            core_json::find(text, pointers).map_err(|error| UnreadableLedger::at(line, error.to_string()))?;
         for (met, found) in self.met.iter_mut().zip(&found) {
             *met |= *found != FoundValue::Nothing;
         }
         if let Some(nested) = found.iter().position(|found| *found == FoundValue::Nested) {
             let why = format!("{:?} is no text and no number, but has members", names(&self.columns)[nested]);
-            return Err(Unreadable::at(line, why));
+            return Err(UnreadableLedger::at(line, why));
         }
         let text = |found| if let FoundValue::Text(text) = found { text } else { String::new() };
         let values: Vec<String> = found.into_iter().map(text).collect();
@@ -206,7 +216,7 @@ impl Taker {
     }
 
     /// Takes an entry with these values, in the order of [`LedgerColumns::names`].
-    fn take(&mut self, line: u32, values: &[&str]) -> Result<(), Unreadable> {
+    fn take(&mut self, line: u32, values: &[&str]) -> Result<(), UnreadableLedger> {
         let LedgerColumns { compare, time, filter, strip_suffix, .. } = &self.columns;
         let (reference, rest) = values.split_first().unwrap_or((&"", &[]));
         let (compared, rest) = rest.split_at(compare.len());
@@ -217,18 +227,18 @@ impl Taker {
         }
         let age = match times.first() {
             None => Age::Due,
-            Some(text) => self.ages.of(parse_time(text).map_err(|why| Unreadable::at(line, why))?),
+            Some(text) => self.ages.of(parse_time(text).map_err(|why| UnreadableLedger::at(line, why))?),
         };
         let suffix = strip_suffix.as_ref().and_then(|suffix| reference.find(suffix.as_str()));
         let reference = &reference[..suffix.unwrap_or(reference.len())];
-        self.ledger.add(line, age, reference, compared).map_err(|why| Unreadable::at(line, why))
+        self.ledger.add(line, age, reference, compared).map_err(|why| UnreadableLedger::at(line, why))
     }
 
-    fn finish(self) -> Result<Ledger, Unreadable> {
+    fn finish(self) -> Result<Ledger, UnreadableLedger> {
         let is_empty = self.ledger.is_empty() && self.ledger.left_out == 0;
         if let Some(missing) = self.met.iter().position(|met| !met && !is_empty) {
             let why = format!("no entry has a member {:?}: is it called so?", names(&self.columns)[missing]);
-            return Err(Unreadable::everywhere(why));
+            return Err(UnreadableLedger::everywhere(why));
         }
         Ok(self.ledger)
     }

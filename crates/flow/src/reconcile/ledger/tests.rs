@@ -19,7 +19,7 @@ fn columns() -> LedgerColumns {
 }
 
 fn read_as(format: Format, columns: &LedgerColumns, text: &str) -> Result<Ledger, String> {
-    let mut reading = Reading::new(format, columns, ages()).map_err(|error| error.to_string())?;
+    let mut reading = LedgerReader::new(format, columns, ages()).map_err(|error| error.to_string())?;
     // In pieces, as a network delivers them.
     text.as_bytes().chunks(7).try_for_each(|piece| reading.feed(piece)).map_err(|error| error.to_string())?;
     reading.finish().map_err(|error| error.to_string())
@@ -29,7 +29,7 @@ fn csv(text: &str) -> Ledger {
     read_as(Format::Csv, &columns(), text).expect("it can be read")
 }
 
-fn references(report: &Report, kind: FindingKind) -> Vec<&str> {
+fn references(report: &LedgerReport, kind: FindingKind) -> Vec<&str> {
     let findings = report.findings(kind);
     assert_eq!(findings.total, findings.first.len() as u64, "all are listed");
     findings.first.iter().map(|finding| finding.reference.as_str()).collect()
@@ -60,7 +60,7 @@ fn each_kind_of_disagreement_is_found_and_named() {
     assert_eq!(references(&report, FindingKind::DoubleTheirs), ["f"]);
     assert_eq!(references(&report, FindingKind::Different), ["c"]);
     let different = &report.findings(FindingKind::Different).first[0];
-    let difference = Difference { value: 0, ours: "7".to_owned(), theirs: "8".to_owned() };
+    let difference = LedgerDifference { value: 0, ours: "7".to_owned(), theirs: "8".to_owned() };
     assert_eq!(different.differences, [difference]);
     assert_eq!((&different.our_lines[..], &different.their_lines[..]), (&[4][..], &[3][..]));
     assert_eq!(report.findings(FindingKind::DoubleOurs).first[0].our_lines, [5, 6]);
@@ -124,7 +124,7 @@ fn too_young_and_too_old_entries_are_not_missing() {
         LedgerColumns { reference: "id".to_owned(), time: Some("at".to_owned()), ..LedgerColumns::default() };
     let read = |text: &str| {
         let ages = Ages { max_age: Some(Duration::from_secs(86_400)), ..ages() };
-        let mut reading = Reading::new(Format::Csv, &columns, ages).expect("it can begin");
+        let mut reading = LedgerReader::new(Format::Csv, &columns, ages).expect("it can begin");
         reading.feed(text.as_bytes()).expect("it can be read");
         reading.finish().expect("it can be read")
     };

@@ -4,22 +4,22 @@ use std::fmt;
 
 /// Reason why a ledger cannot be read, with its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unreadable {
+pub struct UnreadableLedger {
     line: Option<u32>,
     why: String,
 }
 
-impl Unreadable {
-    pub(super) fn at(line: u32, why: impl Into<String>) -> Unreadable {
-        Unreadable { line: Some(line), why: why.into() }
+impl UnreadableLedger {
+    pub(super) fn at(line: u32, why: impl Into<String>) -> UnreadableLedger {
+        UnreadableLedger { line: Some(line), why: why.into() }
     }
 
-    pub(super) fn everywhere(why: String) -> Unreadable {
-        Unreadable { line: None, why }
+    pub(super) fn everywhere(why: String) -> UnreadableLedger {
+        UnreadableLedger { line: None, why }
     }
 }
 
-impl fmt::Display for Unreadable {
+impl fmt::Display for UnreadableLedger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             Some(line) => write!(f, "line {line}: {}", self.why),
@@ -28,4 +28,4 @@ impl fmt::Display for Unreadable {
     }
 }
 
-impl std::error::Error for Unreadable {}
+impl std::error::Error for UnreadableLedger {}

@@ -6,7 +6,9 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use semel_core::StateName;
-use semel_flow::reconcile::ledger::{Condition, Counted, Finding, FindingKind, Format, Report};
+use semel_flow::reconcile::ledger::{
+    Condition, EntryCounts, FindingKind, Format, LedgerFinding, LedgerReport,
+};
 use semel_gateway::service::ADDRESS_CHECKS;
 use semel_operations::ledger::{Compared, compare};
 use semel_settings::{
@@ -284,7 +286,7 @@ fn tell(compared: &Compared, names: &[String]) {
 }
 
 /// Describes the place of a finding, with its known facts.
-fn place(finding: &Finding, state: Option<StateName>, names: &[String]) -> String {
+fn place(finding: &LedgerFinding, state: Option<StateName>, names: &[String]) -> String {
     let lines = |whose: &str, lines: &[u32]| {
         let numbers: Vec<String> = lines.iter().map(u32::to_string).collect();
         match numbers.len() {
@@ -303,9 +305,9 @@ fn place(finding: &Finding, state: Option<StateName>, names: &[String]) -> Strin
     if parts.is_empty() { "in the store".to_owned() } else { parts.join("; ") }
 }
 
-fn sums(report: &Report) -> String {
-    let side = |whose: &str, counted: Counted| {
-        let Counted { entries, left_out } = counted;
+fn sums(report: &LedgerReport) -> String {
+    let side = |whose: &str, counted: EntryCounts| {
+        let EntryCounts { entries, left_out } = counted;
         let noun = if entries == 1 { "entry" } else { "entries" };
         match left_out {
             0 => format!("{whose}: {entries} {noun}"),
@@ -328,7 +330,7 @@ fn sums(report: &Report) -> String {
 /// Returns the comparison as JSON. The names are stable.
 fn to_json(compared: &Compared, names: &[String]) -> Value {
     let Compared { report, our_states } = compared;
-    let side = |counted: Counted| json!({ "entries": counted.entries, "leftOut": counted.left_out });
+    let side = |counted: EntryCounts| json!({ "entries": counted.entries, "leftOut": counted.left_out });
     let findings = |kind: FindingKind| {
         let findings = report.findings(kind);
         let first: Vec<Value> = findings
