@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use semel_core::{Change, Records};
-use semel_stores::postgres::Address;
+use semel_stores::postgres::DatabaseAddress;
 use semel_stores::{PostgresStore, SqliteStore};
 use semel_testkit::postgres::{Cluster, Database};
 use semel_testkit::sample;
@@ -173,7 +173,7 @@ pub async fn run(form: Form) -> Result<Section> {
 
     let cluster = Box::new(Cluster::start_with(&[("max_wal_size", "2GB"), ("shared_buffers", "1GB")])?);
     let database = cluster.create_database()?;
-    let address: Address = database.url().parse()?;
+    let address: DatabaseAddress = database.url().parse()?;
     let store: Arc<dyn Records> = Arc::new(PostgresStore::open(&address).await?);
     let server = Place::Server { database, _cluster: cluster };
     let postgres = curve("PostgreSQL", &server, &store, sizes, form).await?;

@@ -11,7 +11,7 @@ use semel_core::outbox::{Message, Outbox, Tried};
 use semel_core::{Command, Policy, Transacted};
 use semel_flow::outbox::{Drained, OutboxWorker, OutboxWorkerOptions, Sink, StopHandle, Wake};
 use semel_flow::{Answered, PostgresTransactions, Reply, SqliteTransactions};
-use semel_stores::postgres::Address;
+use semel_stores::postgres::DatabaseAddress;
 use semel_stores::{PostgresStore, SqliteStore};
 use semel_testkit::postgres::Cluster;
 use semel_testkit::sample;
@@ -63,7 +63,7 @@ pub async fn run(form: Form) -> Result<Section> {
 
     let cluster = tokio::task::block_in_place(Cluster::start)?;
     let database = cluster.create_database()?;
-    let address: Address = database.url().parse()?;
+    let address: DatabaseAddress = database.url().parse()?;
     let mut outboxes: Vec<Arc<dyn Outbox>> = Vec::new();
     for _ in 0..4 {
         outboxes.push(Arc::new(PostgresStore::open(&address).await?));

@@ -52,7 +52,7 @@ impl FromStr for StoreId {
 
 /// The identity of a store, as far as it can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct StoreIdentity {
     /// The store's own id.
     pub store: StoreId,
     /// The identifier of the database system that holds it: PostgreSQL's, shared by a primary and its standbys, new with every
@@ -60,10 +60,10 @@ pub struct Identity {
     pub system: Option<i64>,
 }
 
-impl Identity {
+impl StoreIdentity {
     /// Describes the first difference from the identity that was `expected`; `None` if it is the same store. A part that one of
     /// them lacks is not compared.
-    pub fn difference(&self, expected: &Identity) -> Option<String> {
+    pub fn difference(&self, expected: &StoreIdentity) -> Option<String> {
         if self.store != expected.store {
             return Some(format!("it has the id {}, and was {}", self.store, expected.store));
         }
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn stores_differ_by_their_id_or_by_their_system_where_both_are_known() {
         let (one, other) = (StoreId::from_bytes([1; 16]), StoreId::from_bytes([2; 16]));
-        let identity = |store, system| Identity { store, system };
+        let identity = |store, system| StoreIdentity { store, system };
         for (found, expected, differs) in [
             (identity(one, None), identity(one, None), false),
             (identity(one, Some(7)), identity(one, Some(7)), false),

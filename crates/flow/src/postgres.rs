@@ -19,7 +19,7 @@ use semel_core::{
     Timestamp, Transacted, Vault, VaultError,
 };
 use semel_faults::{Point, reached};
-use semel_stores::postgres::{self as store, Address, DbError, Executor, Standbys, StoreClock};
+use semel_stores::postgres::{self as store, DatabaseAddress, DbError, Executor, Standbys, StoreClock};
 use sqlx::{ConnectOptions, PgConnection, PgPool};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
@@ -75,7 +75,7 @@ impl PostgresTransactions {
 
     /// Sets the address for checking the replication of commits, if `synchronous_standby_names` is set. The default is
     /// the pool's address as far as its options tell; they do not tell client certificates, for instance.
-    pub fn standbys_at(self, address: Address) -> PostgresTransactions {
+    pub fn standbys_at(self, address: DatabaseAddress) -> PostgresTransactions {
         PostgresTransactions { standbys: Arc::new(OnceLock::from(Standbys::new(address))), ..self }
     }
 
@@ -575,7 +575,7 @@ impl PostgresTransactions {
 }
 
 /// Returns the address of a pool in the form that a connection of the store parses.
-fn address_of(url: &str) -> Result<Address, String> {
+fn address_of(url: &str) -> Result<DatabaseAddress, String> {
     let (base, query) = url.split_once('?').unwrap_or((url, ""));
     let value = |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
     // `allow` prefers no TLS, which is weaker than `prefer`.

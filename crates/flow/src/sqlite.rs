@@ -21,7 +21,7 @@ use semel_core::{
     Transacted, Vault, VaultError,
 };
 use semel_faults::{Lever, Point, reached_by_thread};
-use semel_stores::sqlite::{self as store, OpenError, Place, SqliteOptions};
+use semel_stores::sqlite::{self as store, SqliteOpenError, SqliteOptions, StoreFiles};
 use tokio::sync::Mutex;
 
 use crate::gate::CommandGate;
@@ -59,26 +59,27 @@ struct File {
     /// For tests: the next COMMIT succeeds and is reported as failed, as on a failing disk.
     lose_commit: Arc<AtomicBool>,
     /// Place of the file when it was first opened.
-    place: OnceLock<Place>,
+    place: OnceLock<StoreFiles>,
 }
 
 impl File {
-    fn connect(&self) -> Result<Connection, OpenError> {
+    fn connect(&self) -> Result<Connection, SqliteOpenError> {
         let connection = store::open_connection(&self.path, &self.options)?;
         let at_work = self.at_work.clone();
         connection
             .commit_hook(Some(move || at_work.load(Ordering::SeqCst)))
-            .map_err(|error| OpenError::Failed { path: self.path.clone(), why: error.to_string() })?;
+            .map_err(|error| SqliteOpenError::Failed { path: self.path.clone(), why: error.to_string() })?;
         if self.place.get().is_none() {
             let _ = self.place.set(store::place_of(&connection, &self.path)?);
         }
-        self.check().map_err(|error| OpenError::Moved { path: self.path.clone(), why: error.to_string() })?;
+        self.check()
+            .map_err(|error| SqliteOpenError::Moved { path: self.path.clone(), why: error.to_string() })?;
         Ok(connection)
     }
 
     /// Checks that the file is in its place. A COMMIT to a deleted or replaced file is lost.
     fn check(&self) -> Result<(), StoreError> {
-        self.place.get().map_or(Ok(()), Place::check)
+        self.place.get().map_or(Ok(()), StoreFiles::check)
     }
 
     /// Lets a test in another process trigger `lose_commit`, in a build with fault points.
@@ -97,7 +98,7 @@ impl File {
 impl SqliteTransactions {
     /// Opens the file, and creates it or migrates it to this version's schema if needed. The service creates its own
     /// tables.
-    pub fn open(path: impl AsRef<Path>) -> Result<SqliteTransactions, OpenError> {
+    pub fn open(path: impl AsRef<Path>) -> Result<SqliteTransactions, SqliteOpenError> {
         SqliteTransactions::open_with(path, &SqliteOptions::default())
     }
 
@@ -105,7 +106,7 @@ impl SqliteTransactions {
     pub fn open_with(
         path: impl AsRef<Path>,
         options: &SqliteOptions,
-    ) -> Result<SqliteTransactions, OpenError> {
+    ) -> Result<SqliteTransactions, SqliteOpenError> {
         let (path, options) = (path.as_ref().to_owned(), options.clone());
         let file = File {
             path,

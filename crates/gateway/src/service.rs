@@ -6,7 +6,7 @@ use semel_settings::{AddressChecks, ServiceTls};
 
 /// The checks of addresses in a configuration: by the rules of the clients and stores that use them.
 pub const ADDRESS_CHECKS: AddressChecks = AddressChecks {
-    postgres: |text| match text.parse::<semel_stores::postgres::Address>() {
+    postgres: |text| match text.parse::<semel_stores::postgres::DatabaseAddress>() {
         Ok(_) => Ok(()),
         Err(error) => Err(error.to_string()),
     },

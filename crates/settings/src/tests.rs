@@ -17,7 +17,7 @@ mod wrong;
 
 /// The checks of the crates that use the addresses.
 pub(crate) const CHECKS: AddressChecks = AddressChecks {
-    postgres: |text| match text.parse::<semel_stores::postgres::Address>() {
+    postgres: |text| match text.parse::<semel_stores::postgres::DatabaseAddress>() {
         Ok(_) => Ok(()),
         Err(error) => Err(error.to_string()),
     },

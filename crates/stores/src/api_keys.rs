@@ -27,14 +27,14 @@ pub struct ApiKey {
 pub type KeyMac = [u8; 32];
 
 /// A key that was just drawn.
-pub(crate) struct NewKey {
+pub(crate) struct NewApiKey {
     pub(crate) id: String,
     pub(crate) text: String,
 }
 
-impl NewKey {
-    pub(crate) fn draw() -> NewKey {
-        NewKey {
+impl NewApiKey {
+    pub(crate) fn draw() -> NewApiKey {
+        NewApiKey {
             id: format!("key_{}", &hex(&ids::secret())[..12]),
             text: format!("{KEY_PREFIX}{}", hex(&ids::secret())),
         }

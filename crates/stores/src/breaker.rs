@@ -33,11 +33,11 @@ const HEAD_START: Duration = Duration::from_millis(500);
 /// Store behind a circuit breaker.
 pub struct Breaker {
     inner: Arc<dyn Records>,
-    health: Mutex<Health>,
+    health: Mutex<StoreHealth>,
 }
 
 /// Health of the store by its last answers.
-struct Health {
+struct StoreHealth {
     /// Number of failed writes in a row.
     failures: usize,
     /// Number of failed changes of claimed records in a row. Only a successful change resets it.
@@ -52,7 +52,7 @@ struct Health {
 
 /// Kind of a write, which decides on the meaning of its result.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Call {
+enum WriteKind {
     /// Makes a record, or changes a settled one.
     Claim(Option<RecordId>),
     /// Changes a claimed record.
@@ -61,9 +61,9 @@ enum Call {
     Upkeep,
 }
 
-impl Health {
+impl StoreHealth {
     /// Updates the health by the result of a call. `changed` is true if an existing record was changed.
-    fn learn<T>(&mut self, call: Call, result: &Result<T, StoreError>, changed: bool) {
+    fn learn<T>(&mut self, call: WriteKind, result: &Result<T, StoreError>, changed: bool) {
         match result {
             Ok(_) | Err(StoreError::Rejected(_) | StoreError::Corrupt(_)) => {
                 self.failures = 0;
@@ -74,21 +74,21 @@ impl Health {
                 }
             }
             Err(StoreError::Busy(_)) => {
-                let (Call::Claim(Some(id)) | Call::Settlement(id)) = call else { return };
+                let (WriteKind::Claim(Some(id)) | WriteKind::Settlement(id)) = call else { return };
                 if self.held.len() < FAILURES && !self.held.contains(&id) {
                     self.held.push(id);
                 }
             }
             Err(StoreError::Unavailable(_) | StoreError::Ambiguous(_) | StoreError::Damaged(_)) => {
                 self.failures += 1;
-                if matches!(call, Call::Settlement(_)) {
+                if matches!(call, WriteKind::Settlement(_)) {
                     self.unsettled += 1;
                 }
             }
         }
         let is_away = self.failures.max(self.unsettled).max(self.held.len()) >= FAILURES;
         if is_away && result.is_err() {
-            if self.open && self.unsettled >= FAILURES && matches!(call, Call::Settlement(_)) {
+            if self.open && self.unsettled >= FAILURES && matches!(call, WriteKind::Settlement(_)) {
                 self.pause = (self.pause * 2).min(LAST_PAUSE);
             }
             self.try_again_at = Instant::now() + self.pause;
@@ -122,7 +122,7 @@ impl Health {
 impl Breaker {
     /// Makes a closed breaker around this store.
     pub fn new(inner: Arc<dyn Records>) -> Breaker {
-        let health = Health {
+        let health = StoreHealth {
             failures: 0,
             unsettled: 0,
             held: Vec::new(),
@@ -138,7 +138,7 @@ impl Breaker {
         self.health().open
     }
 
-    fn health(&self) -> MutexGuard<'_, Health> {
+    fn health(&self) -> MutexGuard<'_, StoreHealth> {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -160,14 +160,14 @@ impl Breaker {
         if !self.health().admits() {
             return Err(StoreError::Unavailable("it was away a moment ago".into()));
         }
-        self.judged(Call::Claim(id), call, |_| false).await
+        self.judged(WriteKind::Claim(id), call, |_| false).await
     }
 
     /// Makes the call, and updates the health. A call that times out has failed; one that its caller gave up
     /// has no result.
     async fn judged<T>(
         &self,
-        kind: Call,
+        kind: WriteKind,
         call: impl Future<Output = Result<T, StoreError>>,
         changed: impl Fn(&T) -> bool,
     ) -> Result<T, StoreError> {
@@ -190,7 +190,7 @@ impl Store for Breaker {
     /// Always tries the change: begun commands must be settled, and the circuit keeps only new commands out.
     async fn apply(&self, id: &RecordId, change: &Change) -> Result<StoreAnswer, StoreError> {
         let changed = |answer: &StoreAnswer| matches!(answer.decision, Decision::Applied | Decision::Execute);
-        self.judged(Call::Settlement(*id), self.inner.apply(id, change), changed).await
+        self.judged(WriteKind::Settlement(*id), self.inner.apply(id, change), changed).await
     }
 
     async fn get(&self, id: &RecordId) -> Result<Snapshot, StoreError> {
@@ -229,11 +229,11 @@ impl Store for Breaker {
 #[async_trait]
 impl Upkeep for Breaker {
     async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
-        self.judged(Call::Upkeep, self.inner.sweep(limit), |changed| *changed > 0).await
+        self.judged(WriteKind::Upkeep, self.inner.sweep(limit), |changed| *changed > 0).await
     }
 
     async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
-        self.judged(Call::Upkeep, self.inner.reap(limit), |changed| *changed > 0).await
+        self.judged(WriteKind::Upkeep, self.inner.reap(limit), |changed| *changed > 0).await
     }
 
     async fn census(&self) -> Result<Vec<Census>, StoreError> {

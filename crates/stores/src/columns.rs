@@ -16,7 +16,7 @@ use semel_core::{
 
 /// Every column of a record.
 #[derive(Clone, Debug)]
-pub(crate) struct Columns<'a> {
+pub(crate) struct RecordColumns<'a> {
     pub(crate) id: [u8; 32],
     pub(crate) operation_id: [u8; 16],
     pub(crate) tenant: Cow<'a, str>,
@@ -83,12 +83,12 @@ pub(crate) fn settled_by(text: &str) -> Option<SettledBy> {
     }
 }
 
-impl<'a> Columns<'a> {
+impl<'a> RecordColumns<'a> {
     /// The columns of a record.
-    pub(crate) fn of(record: &'a Record) -> Columns<'a> {
+    pub(crate) fn of(record: &'a Record) -> RecordColumns<'a> {
         let Head { fingerprint, epoch, token, terms, state, reason, earlier_may_have_run, partly_done } =
             record.head;
-        let common = Columns {
+        let common = RecordColumns {
             id: *record.id.as_bytes(),
             operation_id: *record.operation_id.as_bytes(),
             tenant: record.principal.tenant().into(),
@@ -134,18 +134,20 @@ impl<'a> Columns<'a> {
                     SettledBy::Executor => "executor",
                     SettledBy::Verdict => "verdict",
                 };
-                Columns { settled_by: Some(settled_by.into()), ..common }
+                RecordColumns { settled_by: Some(settled_by.into()), ..common }
             }
-            State::Unknown { since, reconcile_after, attempts, quarantine_until } => Columns {
+            State::Unknown { since, reconcile_after, attempts, quarantine_until } => RecordColumns {
                 unknown_since: Some(since.as_millis()),
                 reconcile_after: Some(reconcile_after.as_millis()),
                 attempts: Some(attempts),
                 quarantine_until: Some(quarantine_until.as_millis()),
                 ..common
             },
-            State::Claimed { ready_at, .. } => Columns { ready_at: Some(ready_at.as_millis()), ..common },
+            State::Claimed { ready_at, .. } => {
+                RecordColumns { ready_at: Some(ready_at.as_millis()), ..common }
+            }
             State::Processing { start_by, .. } => {
-                Columns { start_by: start_by.map(Timestamp::as_millis), ..common }
+                RecordColumns { start_by: start_by.map(Timestamp::as_millis), ..common }
             }
             State::FailedRetryable { .. } | State::Expired { .. } => common,
         }

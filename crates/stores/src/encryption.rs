@@ -11,5 +11,5 @@ mod store;
 
 #[cfg(feature = "encryption")]
 pub use aes::{AesVault, InvalidKeys};
-pub use rotation::{Rotated, Rotation, Step};
+pub use rotation::{Rotated, Rotation, RotationStep};
 pub use store::SealedStore;

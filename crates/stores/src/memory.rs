@@ -42,7 +42,7 @@ struct Tables {
     /// The items of bulk requests.
     items: HashMap<OperationId, Vec<Item>>,
     /// What was said about commands, by source and name.
-    evidence: HashMap<(String, String), Kept>,
+    evidence: HashMap<(String, String), StoredStatement>,
     /// The use of each tenant and caller.
     usage: BTreeMap<Subject, UsageEntry>,
 }
@@ -62,7 +62,7 @@ fn holder_of(reserved: &[Reserved]) -> Option<&Holder> {
 }
 
 /// A statement, and what became of it.
-struct Kept {
+struct StoredStatement {
     statement: Statement,
     received_at: Timestamp,
     outcome: Option<StatementOutcome>,
@@ -426,7 +426,7 @@ impl Evidence for MemoryStore {
             return Ok(if differs { Heard::Other } else { Heard::Before });
         }
         let statement = Statement::clone(statement).heard_at(received_at);
-        tables.evidence.insert(name, Kept { statement, received_at, outcome: None });
+        tables.evidence.insert(name, StoredStatement { statement, received_at, outcome: None });
         Ok(Heard::New)
     }
 
@@ -436,13 +436,13 @@ impl Evidence for MemoryStore {
         after: Option<&LastHeard>,
         limit: usize,
     ) -> Result<OpenStatements, StoreError> {
-        fn place(kept: &Kept) -> (Timestamp, &str, &str) {
+        fn place(kept: &StoredStatement) -> (Timestamp, &str, &str) {
             (kept.received_at, &kept.statement.source, &kept.statement.event_id)
         }
         let tables = self.tables();
         let after = after.map(LastHeard::place);
-        let open = |kept: &&Kept| kept.outcome.is_none() && kept.statement.operation_id == id;
-        let mut found: Vec<&Kept> = tables.evidence.values().filter(open).collect();
+        let open = |kept: &&StoredStatement| kept.outcome.is_none() && kept.statement.operation_id == id;
+        let mut found: Vec<&StoredStatement> = tables.evidence.values().filter(open).collect();
         found.retain(|kept| after.is_none_or(|last| place(kept) > last));
         found.sort_by_key(|kept| place(kept));
         found.truncate(limit);
@@ -505,8 +505,9 @@ impl Evidence for MemoryStore {
             let open = tables.records.values().filter(|record| record.head.state.is_open());
             open.map(|record| record.operation_id).collect()
         };
-        let is_needed = |kept: &Kept| kept.outcome.is_none() && open.contains(&kept.statement.operation_id);
-        let is_old = |kept: &Kept| kept.received_at.plus(retention) <= now && !is_needed(kept);
+        let is_needed =
+            |kept: &StoredStatement| kept.outcome.is_none() && open.contains(&kept.statement.operation_id);
+        let is_old = |kept: &StoredStatement| kept.received_at.plus(retention) <= now && !is_needed(kept);
         let old: Vec<_> = tables.evidence.iter().filter(|(_, kept)| is_old(kept)).collect();
         let old: Vec<_> = old.into_iter().map(|(name, _)| name.clone()).take(limit).collect();
         old.iter().for_each(|name| drop(tables.evidence.remove(name)));

@@ -22,15 +22,15 @@ pub enum OpenError {
     /// The SQLite file cannot be used.
     #[cfg(feature = "sqlite")]
     #[error(transparent)]
-    Sqlite(#[from] sqlite::OpenError),
+    Sqlite(#[from] sqlite::SqliteOpenError),
     /// The address of the PostgreSQL database is wrong.
     #[cfg(feature = "postgres")]
     #[error(transparent)]
-    Address(#[from] postgres::AddressError),
+    Address(#[from] postgres::DatabaseAddressError),
     /// The PostgreSQL database cannot be used.
     #[cfg(feature = "postgres")]
     #[error(transparent)]
-    Postgres(#[from] postgres::OpenError),
+    Postgres(#[from] postgres::PostgresOpenError),
     /// The program was built without this store.
     #[error("this program was built without the feature `{0}`")]
     NotBuilt(&'static str),
@@ -41,9 +41,9 @@ impl OpenError {
     pub fn older_schema(&self) -> Option<i64> {
         match self {
             #[cfg(feature = "sqlite")]
-            OpenError::Sqlite(sqlite::OpenError::OlderSchema { found, .. }) => Some((*found).into()),
+            OpenError::Sqlite(sqlite::SqliteOpenError::OlderSchema { found, .. }) => Some((*found).into()),
             #[cfg(feature = "postgres")]
-            OpenError::Postgres(postgres::OpenError::OlderSchema { found, .. }) => Some(*found),
+            OpenError::Postgres(postgres::PostgresOpenError::OlderSchema { found, .. }) => Some(*found),
             _ => None,
         }
     }

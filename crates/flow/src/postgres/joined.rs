@@ -1,7 +1,7 @@
 //! Adapter that sends the store's statements over an sqlx connection.
 
 use bytes::Bytes;
-use semel_stores::postgres::{Cell, DbError, Executor, Row, Value};
+use semel_stores::postgres::{Cell, DbError, Executor, SqlRow, SqlValue};
 use sqlx::postgres::{PgArguments, PgDatabaseError, PgRow, PgSeverity};
 use sqlx::types::Uuid;
 use sqlx::{Column, PgConnection, Postgres, Row as _, TypeInfo};
@@ -33,7 +33,7 @@ impl<'a> Joined<'a> {
 pub(super) struct LentConnection<'a>(pub(super) Joined<'a>);
 
 impl Executor for LentConnection<'_> {
-    async fn query(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<Row>, DbError> {
+    async fn query(&mut self, sql: &'static str, values: &[SqlValue<'_>]) -> Result<Vec<SqlRow>, DbError> {
         self.0.query(sql, values).await
     }
 
@@ -51,7 +51,7 @@ impl Executor for Joined<'_> {
         }
     }
 
-    async fn query(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<Row>, DbError> {
+    async fn query(&mut self, sql: &'static str, values: &[SqlValue<'_>]) -> Result<Vec<SqlRow>, DbError> {
         self.statements += 1;
         let query = values.iter().fold(sqlx::query(sql), bind);
         let rows = query.fetch_all(&mut *self.connection).await.map_err(|error| db_error(&error))?;
@@ -67,24 +67,26 @@ impl Executor for Joined<'_> {
 type PgQuery<'q> = sqlx::query::Query<'q, Postgres, PgArguments>;
 
 /// Binds a value. sqlx encodes it at once, so it is copied.
-fn bind<'q>(query: PgQuery<'q>, value: &Value<'_>) -> PgQuery<'q> {
+fn bind<'q>(query: PgQuery<'q>, value: &SqlValue<'_>) -> PgQuery<'q> {
     match value {
-        Value::Bytes(bytes) => query.bind(bytes.map(<[u8]>::to_vec)),
-        Value::Text(text) => query.bind(text.map(str::to_owned)),
-        Value::Int(number) => query.bind(*number),
-        Value::Uuid(id) => query.bind(Uuid::from_bytes(*id)),
-        Value::BytesList(list) => {
+        SqlValue::Bytes(bytes) => query.bind(bytes.map(<[u8]>::to_vec)),
+        SqlValue::Text(text) => query.bind(text.map(str::to_owned)),
+        SqlValue::Int(number) => query.bind(*number),
+        SqlValue::Uuid(id) => query.bind(Uuid::from_bytes(*id)),
+        SqlValue::BytesList(list) => {
             query.bind(list.iter().map(|bytes| bytes.map(<[u8]>::to_vec)).collect::<Vec<_>>())
         }
-        Value::TextList(list) => {
+        SqlValue::TextList(list) => {
             query.bind(list.iter().map(|text| text.map(str::to_owned)).collect::<Vec<_>>())
         }
-        Value::IntList(list) => query.bind(list.clone()),
-        Value::UuidList(list) => query.bind(list.iter().copied().map(Uuid::from_bytes).collect::<Vec<_>>()),
+        SqlValue::IntList(list) => query.bind(list.clone()),
+        SqlValue::UuidList(list) => {
+            query.bind(list.iter().copied().map(Uuid::from_bytes).collect::<Vec<_>>())
+        }
     }
 }
 
-fn cells(row: &PgRow) -> Result<Row, DbError> {
+fn cells(row: &PgRow) -> Result<SqlRow, DbError> {
     let cell = |column: &sqlx::postgres::PgColumn| {
         let number = column.ordinal();
         let found = match column.type_info().name() {
@@ -101,7 +103,7 @@ fn cells(row: &PgRow) -> Result<Row, DbError> {
             .map(|cell| cell.unwrap_or(Cell::Null))
             .map_err(|error| DbError::Unreadable { column: "a column", what: error.to_string() })
     };
-    row.columns().iter().map(cell).collect::<Result<_, _>>().map(Row)
+    row.columns().iter().map(cell).collect::<Result<_, _>>().map(SqlRow)
 }
 
 /// Classifies an sqlx error.

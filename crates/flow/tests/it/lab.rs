@@ -10,7 +10,7 @@ use semel_core::{
     Backend, Command, Decision, Note, OperationId, Outbox, Policy, Record, Records, Transacted,
 };
 use semel_flow::{Answered, Failure, PostgresTransactions, Reply, Settled, SqliteTransactions};
-use semel_stores::postgres::{Address, SCHEMA_VERSION, migrate_database};
+use semel_stores::postgres::{DatabaseAddress, SCHEMA_VERSION, migrate_database};
 use semel_stores::{PostgresStore, SqliteStore};
 use semel_testkit::postgres::{self, Database, Server};
 use semel_testkit::sample;
@@ -276,7 +276,7 @@ impl Kept {
     /// Opens the store at this address.
     pub(crate) async fn at(place: &str) -> Kept {
         if place.starts_with("postgres://") {
-            let address: Address = place.parse().expect("it is an address");
+            let address: DatabaseAddress = place.parse().expect("it is an address");
             Kept::Postgres(Arc::new(PostgresStore::open(&address).await.expect("the database can be used")))
         } else {
             Kept::Sqlite(Arc::new(SqliteStore::open(place).expect("the file opens again")))
@@ -376,7 +376,7 @@ impl Lab for Postgres {
     }
 
     async fn store(&self) -> Arc<dyn Records> {
-        let address: Address = self.database.url().parse().expect("it is an address");
+        let address: DatabaseAddress = self.database.url().parse().expect("it is an address");
         Arc::new(PostgresStore::open(&address).await.expect("the database can be used"))
     }
 

@@ -10,7 +10,7 @@ use semel_core::outbox::{Intervention, Message, MessageFilter, MessageState, Out
 use semel_core::{Change, Decision, Note, Record, Records, StateName, Transacted, Vault};
 use semel_flow::Settled;
 use semel_flow::outbox::{OutboxWorker, OutboxWorkerOptions, Sink};
-use semel_stores::encryption::{AesVault, Rotation, SealedStore, Step as Batch};
+use semel_stores::encryption::{AesVault, Rotation, RotationStep as Batch, SealedStore};
 
 use crate::lab::{End, Lab, PAY, Postgres, Saw, Sqlite, Step, Work, both, command, pays, saw, stored};
 use crate::rides::{Act, Phased, Provider, Ride, resumed};

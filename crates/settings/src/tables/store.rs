@@ -54,7 +54,7 @@ fn meant(text: &str) -> Option<String> {
 mod tests {
     use proptest::prelude::*;
     use semel_core::redact::redact;
-    use semel_stores::postgres::Address;
+    use semel_stores::postgres::DatabaseAddress;
 
     use super::*;
     use crate::tests::CHECKS;
@@ -72,7 +72,7 @@ mod tests {
             let read = StoreLocation::parse(&url);
             let shown = match read.and_then(|store| StoreLocation::check_address(&store, &CHECKS).map(|()| store)) {
                 Ok(store) => format!("{store} {store:?}") + &match &store {
-                    StoreLocation::Postgres(url) => url.address::<Address>().map_or_else(|error| error.to_string(), |address| address.describe()),
+                    StoreLocation::Postgres(url) => url.address::<DatabaseAddress>().map_or_else(|error| error.to_string(), |address| address.describe()),
                     _ => String::new(),
                 },
                 Err(Refusal::Because(why) | Refusal::DidYouMean(why)) => why,

@@ -8,12 +8,12 @@ use super::{Check, in_words};
 
 /// How many records wait for something, and since when the first of them does.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingRecords {
     pub(crate) count: u64,
     pub(crate) since: Option<Timestamp>,
 }
 
-impl Waiting {
+impl WaitingRecords {
     fn age(&self, now: Timestamp) -> String {
         in_words(self.since.map_or(Duration::ZERO, |since| now.since(since)))
     }
@@ -50,7 +50,7 @@ pub(crate) fn schema(found: i64, ours: i64) -> Check {
 }
 
 /// How many records there are, if they were counted, and which of them wait for a person.
-pub(crate) fn records(unknown: Waiting, now: Timestamp, census: Option<&[Census]>) -> Check {
+pub(crate) fn records(unknown: WaitingRecords, now: Timestamp, census: Option<&[Census]>) -> Check {
     let name = "records";
     if unknown.count > 0 {
         let (count, age) = (unknown.count, unknown.age(now));
@@ -74,7 +74,7 @@ pub(crate) fn records(unknown: Waiting, now: Timestamp, census: Option<&[Census]
 }
 
 /// Whether somebody says of executors that fell silent that they did.
-pub(crate) fn leases(not_swept: Waiting, now: Timestamp) -> Check {
+pub(crate) fn leases(not_swept: WaitingRecords, now: Timestamp) -> Check {
     if not_swept.count == 0 {
         return Check::ok("leases", "none has ended unseen");
     }
@@ -84,7 +84,7 @@ pub(crate) fn leases(not_swept: Waiting, now: Timestamp) -> Check {
 }
 
 /// Whether somebody forgets what has expired.
-pub(crate) fn expiry(not_reaped: Waiting, now: Timestamp) -> Check {
+pub(crate) fn expiry(not_reaped: WaitingRecords, now: Timestamp) -> Check {
     if not_reaped.count == 0 {
         return Check::ok("expiry", "nothing expired is left");
     }

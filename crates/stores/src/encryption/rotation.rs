@@ -21,12 +21,12 @@ pub struct Rotation {
     store: Arc<dyn Reseal>,
     vault: Arc<dyn Vault>,
     batch: usize,
-    pass: Pass,
+    pass: RotationPass,
     rotated: Rotated,
 }
 
 /// One way over everything.
-struct Pass {
+struct RotationPass {
     number: u32,
     /// Whether it has found anything that could be sealed.
     found: bool,
@@ -67,7 +67,7 @@ impl Rotated {
 
 /// What one batch came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum RotationStep {
     /// So many were sealed anew. There may be more.
     Resealed(usize),
     /// Nothing is left that could be.
@@ -77,7 +77,7 @@ pub enum Step {
 impl Rotation {
     /// Under the current key of this vault, with so many things read and written at a time.
     pub fn new(store: Arc<dyn Reseal>, vault: Arc<dyn Vault>, batch: usize) -> Rotation {
-        let pass = Pass { number: 1, found: false, kind: 0, after: None };
+        let pass = RotationPass { number: 1, found: false, kind: 0, after: None };
         Rotation { store, vault, batch: batch.max(1), pass, rotated: Rotated::default() }
     }
 
@@ -87,7 +87,7 @@ impl Rotation {
     }
 
     /// One batch. After an error it may be called again.
-    pub async fn step(&mut self) -> Result<Step, StoreError> {
+    pub async fn step(&mut self) -> Result<RotationStep, StoreError> {
         let Some(kind) = SealedKind::ALL.get(self.pass.kind).copied() else { return Ok(self.next_pass()) };
         let current = self.vault.current().to_owned();
         let page = self.store.kept_otherwise(kind, &current, self.pass.after.as_ref(), self.batch).await?;
@@ -125,7 +125,7 @@ impl Rotation {
             Some(last) => self.pass.after = Some(last),
             None => (self.pass.kind, self.pass.after) = (self.pass.kind + 1, None),
         }
-        Ok(Step::Resealed(written))
+        Ok(RotationStep::Resealed(written))
     }
 
     /// Seals it under the current key. Plaintext where none is expected is not sealed: that would make it genuine.
@@ -134,17 +134,17 @@ impl Rotation {
         self.vault.seal(&kept.about, &clear)
     }
 
-    fn next_pass(&mut self) -> Step {
+    fn next_pass(&mut self) -> RotationStep {
         if !self.pass.found {
-            return Step::Done;
+            return RotationStep::Done;
         }
         if self.pass.number == MAX_PASSES {
             self.rotated.overtaken = true;
-            return Step::Done;
+            return RotationStep::Done;
         }
-        self.pass = Pass { number: self.pass.number + 1, found: false, kind: 0, after: None };
+        self.pass = RotationPass { number: self.pass.number + 1, found: false, kind: 0, after: None };
         let Rotated { resealed, overtaken, .. } = self.rotated;
         self.rotated = Rotated { resealed, overtaken, ..Rotated::default() };
-        Step::Resealed(0)
+        RotationStep::Resealed(0)
     }
 }

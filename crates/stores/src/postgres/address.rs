@@ -11,7 +11,7 @@ use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 /// A database's address.
 #[derive(Clone)]
-pub struct Address {
+pub struct DatabaseAddress {
     pub(super) config: tokio_postgres::Config,
     /// The part of the server's certificate that is checked.
     pub(super) verification: Verification,
@@ -38,7 +38,7 @@ pub(super) enum Verification {
 
 /// Why an address is not one.
 #[derive(Debug, thiserror::Error)]
-pub enum AddressError {
+pub enum DatabaseAddressError {
     /// It is not an address of PostgreSQL. What the driver says does not repeat the address.
     #[error("not an address of PostgreSQL: {0}")]
     Invalid(String),
@@ -66,16 +66,16 @@ pub enum AddressError {
     UnnamedSystem,
 }
 
-impl FromStr for Address {
-    type Err = AddressError;
+impl FromStr for DatabaseAddress {
+    type Err = DatabaseAddressError;
 
-    fn from_str(text: &str) -> Result<Address, AddressError> {
+    fn from_str(text: &str) -> Result<DatabaseAddress, DatabaseAddressError> {
         if is_ambiguous(text) {
-            return Err(AddressError::Ambiguous);
+            return Err(DatabaseAddressError::Ambiguous);
         }
         // The driver would take it for a list of parameters, and name what it does not know.
         if text.starts_with("postgres") && !text.contains("://") {
-            return Err(AddressError::Invalid("`://` is missing".to_owned()));
+            return Err(DatabaseAddressError::Invalid("`://` is missing".to_owned()));
         }
         let (base, query) = text.split_once('?').unwrap_or((text, ""));
         let mut rest = Vec::new();
@@ -99,10 +99,10 @@ impl FromStr for Address {
         let mut config = config.map_err(|error| {
             let why =
                 std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-            AddressError::Invalid(why)
+            DatabaseAddressError::Invalid(why)
         })?;
         if config.get_hosts().is_empty() {
-            return Err(AddressError::Invalid("it names no host".to_owned()));
+            return Err(DatabaseAddressError::Invalid("it names no host".to_owned()));
         }
         let (verification, root_certificate) = mode.verification(root_certificate)?;
         // Sockets of the file system are not encrypted, whatever the mode: so libpq.
@@ -119,7 +119,7 @@ impl FromStr for Address {
             config.connect_timeout(Duration::from_secs(3));
         }
         config.keepalives_idle(Duration::from_secs(15));
-        Ok(Address { config, verification, root_certificate, password_file, prepared, groups })
+        Ok(DatabaseAddress { config, verification, root_certificate, password_file, prepared, groups })
     }
 }
 
@@ -150,40 +150,45 @@ impl TlsMode {
     }
 
     /// The part of a certificate that is checked, and the file with the authorities, if not the system's.
-    fn verification(self, root: Option<PathBuf>) -> Result<(Verification, Option<PathBuf>), AddressError> {
+    fn verification(
+        self,
+        root: Option<PathBuf>,
+    ) -> Result<(Verification, Option<PathBuf>), DatabaseAddressError> {
         let is_system = root.as_deref().is_some_and(|root| root == Path::new("system"));
         match (self, root) {
             (TlsMode::Disable, _) | (TlsMode::Prefer | TlsMode::Require, None) => {
                 Ok((Verification::Nothing, None))
             }
-            (TlsMode::Prefer, Some(_)) => Err(AddressError::UncheckedRoot),
+            (TlsMode::Prefer, Some(_)) => Err(DatabaseAddressError::UncheckedRoot),
             (TlsMode::VerifyFull, _) if is_system => Ok((Verification::AuthorityAndName, None)),
-            (TlsMode::Require | TlsMode::VerifyAuthority, _) if is_system => Err(AddressError::UnnamedSystem),
+            (TlsMode::Require | TlsMode::VerifyAuthority, _) if is_system => {
+                Err(DatabaseAddressError::UnnamedSystem)
+            }
             (TlsMode::VerifyFull, root) => Ok((Verification::AuthorityAndName, root)),
             (TlsMode::Require | TlsMode::VerifyAuthority, root) => Ok((Verification::Authority, root)),
         }
     }
 }
 
-fn tls_mode(value: &str) -> Result<TlsMode, AddressError> {
+fn tls_mode(value: &str) -> Result<TlsMode, DatabaseAddressError> {
     match value {
         "disable" => Ok(TlsMode::Disable),
         "prefer" => Ok(TlsMode::Prefer),
         "require" => Ok(TlsMode::Require),
         "verify-ca" => Ok(TlsMode::VerifyAuthority),
         "verify-full" => Ok(TlsMode::VerifyFull),
-        _ => Err(AddressError::Parameter {
+        _ => Err(DatabaseAddressError::Parameter {
             name: "sslmode",
             choices: "disable, prefer, require, verify-ca, verify-full",
         }),
     }
 }
 
-fn flag(name: &'static str, value: &str) -> Result<bool, AddressError> {
+fn flag(name: &'static str, value: &str) -> Result<bool, DatabaseAddressError> {
     match value {
         "true" | "on" => Ok(true),
         "false" | "off" => Ok(false),
-        _ => Err(AddressError::Parameter { name, choices: "true, false" }),
+        _ => Err(DatabaseAddressError::Parameter { name, choices: "true, false" }),
     }
 }
 
@@ -208,7 +213,7 @@ fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&plain).into_owned()
 }
 
-impl Address {
+impl DatabaseAddress {
     /// The host, port and database, without user or password.
     pub fn describe(&self) -> String {
         let hosts = self.config.get_hosts().iter().map(|host| match host {
@@ -234,11 +239,12 @@ mod tests {
 
     #[test]
     fn an_address_says_where_and_how() {
-        let plain: Address = "postgres://semel:s3cret@db.example/pay".parse().expect("it is an address");
+        let plain: DatabaseAddress =
+            "postgres://semel:s3cret@db.example/pay".parse().expect("it is an address");
         assert_eq!(plain.describe(), "db.example:5432/pay");
         assert!(plain.prepared && plain.groups && plain.root_certificate.is_none());
         assert_eq!(plain.config.get_ssl_mode(), SslMode::Prefer);
-        let more: Address = "postgresql://semel@a:1,b:2/pay?sslmode=verify-full&sslrootcert=/etc/my%20ca.pem&prepared_statements=off&connect_timeout=9"
+        let more: DatabaseAddress = "postgresql://semel@a:1,b:2/pay?sslmode=verify-full&sslrootcert=/etc/my%20ca.pem&prepared_statements=off&connect_timeout=9"
             .parse()
             .expect("it is an address");
         assert_eq!(more.describe(), "a:1,b:2/pay");
@@ -251,7 +257,7 @@ mod tests {
     #[test]
     fn a_certificate_is_checked_as_libpq_does() {
         let read = |parameters: &str| {
-            let address: Result<Address, AddressError> =
+            let address: Result<DatabaseAddress, DatabaseAddressError> =
                 format!("postgres://semel@db/pay?{parameters}").parse();
             address.map(|address| (address.config.get_ssl_mode(), address.verification))
         };
@@ -272,8 +278,11 @@ mod tests {
             let error = read(parameters).expect_err("nothing would be checked").to_string();
             assert!(error.contains("sslmode=verify-full") && error.contains("sslrootcert"), "{error}");
         }
-        assert!(matches!(read("sslmode=require&sslrootcert=system"), Err(AddressError::UnnamedSystem)));
-        let local: Address =
+        assert!(matches!(
+            read("sslmode=require&sslrootcert=system"),
+            Err(DatabaseAddressError::UnnamedSystem)
+        ));
+        let local: DatabaseAddress =
             "postgres://semel@%2Frun%2Fpostgresql/pay?sslmode=require".parse().expect("it is one");
         assert_eq!(local.config.get_ssl_mode(), SslMode::Disable, "a socket of the file system");
     }
@@ -294,10 +303,11 @@ mod tests {
             "postgres:semel:half=s3cret",
             "postgres:/semel:half=s3cret@db",
         ] {
-            let error = wrong.parse::<Address>().err().expect("it is not an address").to_string();
+            let error = wrong.parse::<DatabaseAddress>().err().expect("it is not an address").to_string();
             assert!(!error.contains("s3cret") && !error.contains("half"), "{error}");
         }
-        let encoded: Address = "postgres://semel:half%40s3cret@db/pay".parse().expect("it is an address");
+        let encoded: DatabaseAddress =
+            "postgres://semel:half%40s3cret@db/pay".parse().expect("it is an address");
         assert_eq!(encoded.config.get_password(), Some(&b"half@s3cret"[..]));
         assert_eq!(encoded.describe(), "db:5432/pay");
     }

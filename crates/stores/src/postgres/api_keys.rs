@@ -4,13 +4,13 @@
 use semel_core::{Principal, Timestamp};
 use tokio::sync::Mutex;
 
-use super::address::Address;
+use super::address::DatabaseAddress;
 use super::errors::DbError;
-use super::executor::{Executor, Row, Value};
+use super::executor::{Executor, SqlRow, SqlValue};
 use super::link::{Dialer, Link};
-use super::{OpenError, PostgresOptions, connect, learn, prepare, schema};
+use super::{PostgresOpenError, PostgresOptions, connect, learn, prepare, schema};
 use crate::access::Access;
-use crate::api_keys::{ApiKey, KeyMac, NewKey, key_mac};
+use crate::api_keys::{ApiKey, KeyMac, NewApiKey, key_mac};
 
 /// The keys of a database.
 pub struct PostgresKeys {
@@ -21,12 +21,15 @@ pub struct PostgresKeys {
 
 impl PostgresKeys {
     /// Opens the keys of the database, bringing it to this version's schema where needed.
-    pub async fn open(address: &Address) -> Result<PostgresKeys, OpenError> {
+    pub async fn open(address: &DatabaseAddress) -> Result<PostgresKeys, PostgresOpenError> {
         PostgresKeys::open_for(address, Access::Write).await
     }
 
     /// Opens the keys of the database for this access.
-    pub async fn open_for(address: &Address, access: Access) -> Result<PostgresKeys, OpenError> {
+    pub async fn open_for(
+        address: &DatabaseAddress,
+        access: Access,
+    ) -> Result<PostgresKeys, PostgresOpenError> {
         let (dialer, mut link) = connect(address, &PostgresOptions::default()).await?;
         prepare(address, access, &mut link).await?;
         learn(address, &dialer, &mut link).await?;
@@ -36,16 +39,16 @@ impl PostgresKeys {
 
     /// Makes a key, and returns it: this is the only time that anybody sees it.
     pub async fn create(&self, principal: &Principal) -> Result<(ApiKey, String), DbError> {
-        let NewKey { id, text } = NewKey::draw();
+        let NewApiKey { id, text } = NewApiKey::draw();
         let mut link = self.link().await?;
         let created_at = schema::now(&mut *link).await?;
         let mac = key_mac(&self.secret, &text);
         let values = [
-            Value::Text(Some(&id)),
-            Value::Text(Some(principal.tenant())),
-            Value::Text(Some(principal.caller())),
-            Value::Bytes(Some(&mac)),
-            Value::Int(Some(created_at.as_millis())),
+            SqlValue::Text(Some(&id)),
+            SqlValue::Text(Some(principal.tenant())),
+            SqlValue::Text(Some(principal.caller())),
+            SqlValue::Bytes(Some(&mac)),
+            SqlValue::Int(Some(created_at.as_millis())),
         ];
         let sql =
             "INSERT INTO semel_api_keys (id, tenant, caller, mac, created_at) VALUES ($1, $2, $3, $4, $5)";
@@ -57,7 +60,7 @@ impl PostgresKeys {
     pub async fn list(&self) -> Result<Vec<ApiKey>, DbError> {
         let sql =
             "SELECT id, tenant, caller, created_at, revoked_at FROM semel_api_keys ORDER BY created_at, id";
-        let key = |row: &Row| {
+        let key = |row: &SqlRow| {
             Ok(ApiKey {
                 id: row.text(0).unwrap_or_default().to_owned(),
                 principal: principal(row, 1)?,
@@ -73,13 +76,16 @@ impl PostgresKeys {
         let mut link = self.link().await?;
         let now = schema::now(&mut *link).await?;
         let sql = "UPDATE semel_api_keys SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL RETURNING revoked_at";
-        Ok(!link.query(sql, &[Value::Text(Some(id)), Value::Int(Some(now.as_millis()))]).await?.is_empty())
+        Ok(!link
+            .query(sql, &[SqlValue::Text(Some(id)), SqlValue::Int(Some(now.as_millis()))])
+            .await?
+            .is_empty())
     }
 
     /// The HMACs of all keys that are not revoked, and who calls with them.
     pub async fn active(&self) -> Result<Vec<(KeyMac, Principal)>, DbError> {
         let sql = "SELECT mac, tenant, caller FROM semel_api_keys WHERE revoked_at IS NULL";
-        let key = |row: &Row| {
+        let key = |row: &SqlRow| {
             let mac = row.bytes(0).and_then(|mac| mac[..].try_into().ok());
             let mac = mac.ok_or_else(|| DbError::unreadable("mac", "not 32 bytes long"))?;
             Ok((mac, principal(row, 1)?))
@@ -107,7 +113,7 @@ async fn secret(link: &mut Link, access: Access) -> Result<[u8; 32], DbError> {
     // Whoever comes first draws it; everybody reads what was drawn.
     let sql = "INSERT INTO semel_secrets (name, value) VALUES ('api_keys', $1) ON CONFLICT DO NOTHING";
     if access == Access::Write {
-        link.query(sql, &[Value::Bytes(Some(&drawn))]).await?;
+        link.query(sql, &[SqlValue::Bytes(Some(&drawn))]).await?;
     }
     let rows = link.query("SELECT value FROM semel_secrets WHERE name = 'api_keys'", &[]).await?;
     let secret = rows.first().and_then(|row| row.bytes(0)).and_then(|value| value[..].try_into().ok());
@@ -116,7 +122,7 @@ async fn secret(link: &mut Link, access: Access) -> Result<[u8; 32], DbError> {
     secret.ok_or_else(|| DbError::unreadable("value", "there is no secret"))
 }
 
-fn principal(row: &Row, column: usize) -> Result<Principal, DbError> {
+fn principal(row: &SqlRow, column: usize) -> Result<Principal, DbError> {
     let name = |column| row.text(column).unwrap_or_default();
     Principal::new(name(column), name(column + 1))
         .map_err(|error| DbError::unreadable("tenant, caller", error))

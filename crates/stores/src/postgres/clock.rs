@@ -12,7 +12,7 @@ use semel_core::jump::{ClockReading, ClockWatch};
 use semel_core::time::BootTime;
 
 use super::errors::DbError;
-use super::executor::{Executor, Value};
+use super::executor::{Executor, SqlValue};
 
 /// The store's time in milliseconds: the database's clock less what it skipped.
 macro_rules! steady {
@@ -50,7 +50,7 @@ pub struct StoreClock {
 
 /// The moment at which a statement is sent.
 #[derive(Clone, Copy)]
-pub struct Asked {
+pub struct SentAt {
     /// Milliseconds that the statement adds to the database's time: 0 but in tests.
     pub(super) offset: i64,
     passed: i64,
@@ -59,14 +59,14 @@ pub struct Asked {
 
 impl StoreClock {
     /// Notes the moment before a statement is sent.
-    pub fn ask(&self) -> Asked {
+    pub fn ask(&self) -> SentAt {
         let passed = self.passed.load(Ordering::SeqCst);
         let offset = passed.saturating_add(self.jumped.load(Ordering::SeqCst));
-        Asked { offset, passed, at: BootTime::now() }
+        SentAt { offset, passed, at: BootTime::now() }
     }
 
     /// Whether the time that a statement told can be decided on.
-    pub fn is_steady(&self, asked: Asked, told: Timestamp) -> bool {
+    pub fn is_steady(&self, asked: SentAt, told: Timestamp) -> bool {
         let time = Timestamp::from_millis(told.as_millis().saturating_sub(asked.passed));
         self.watch().is_steady(time, asked.at, BootTime::now())
     }
@@ -81,7 +81,7 @@ impl StoreClock {
             let clock = Timestamp::from_millis(clock.saturating_add(asked.offset - asked.passed));
             let reading = ClockReading { clock, skipped, before, after: BootTime::now() };
             let Some(wanted) = self.watch().see(&reading) else { return Ok(()) };
-            let values = [Value::Int(Some(wanted)), Value::Int(Some(skipped))];
+            let values = [SqlValue::Int(Some(wanted)), SqlValue::Int(Some(skipped))];
             // Whatever became of it is read again.
             let written = db.query(SKIP, &values).await.map_err(DbError::not_committed)?;
             if !written.is_empty() {

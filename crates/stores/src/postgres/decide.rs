@@ -6,11 +6,11 @@ use semel_core::transition::{ReferenceWrite, RequestWrite};
 use semel_core::{Decision, Event, Record, RecordId, Snapshot, StoreAnswer, Write, transition};
 
 use super::group::{self, Side, SideWrite, Update, Writes};
-use super::job::{Done, Pending, Work};
+use super::job::{JobResult, Pending, Work};
 use super::rows::Versioned;
 
 /// What one look at a record settles.
-pub(super) enum Settled<'a> {
+pub(super) enum JobDecision<'a> {
     /// It was answered: there is nothing to write.
     Now,
     /// It has to be tried again.
@@ -34,18 +34,18 @@ pub(super) fn decide<'a>(
     pending: Pending,
     read: &'a group::Read,
     written: &mut HashSet<RecordId>,
-) -> Settled<'a> {
+) -> JobDecision<'a> {
     let now = read.now;
     let Some(id) = pending.job.work.record_id() else {
-        pending.reply(Ok(Done::Snapshot(Box::new(Snapshot { record: None, now }))));
-        return Settled::Now;
+        pending.reply(Ok(JobResult::Snapshot(Box::new(Snapshot { record: None, now }))));
+        return JobDecision::Now;
     };
     let before = match read.found.get(&id) {
         None => None,
         Some(Ok(before)) => Some(before),
         Some(Err(error)) => {
             pending.reply(Err(error.store_error()));
-            return Settled::Now;
+            return JobDecision::Now;
         }
     };
     let (event, claim, result, seen) = match &pending.job.work {
@@ -53,8 +53,8 @@ pub(super) fn decide<'a>(
         Work::Apply(_, change) => (*change.event(), None, change.result(), change.observation()),
         Work::Get(_) | Work::Now => {
             let record = before.map(|before| before.record.clone());
-            pending.reply(Ok(Done::Snapshot(Box::new(Snapshot { record, now }))));
-            return Settled::Now;
+            pending.reply(Ok(JobResult::Snapshot(Box::new(Snapshot { record, now }))));
+            return JobDecision::Now;
         }
     };
     let step = transition(before.map(|before| &before.record.head), &event, now);
@@ -72,18 +72,18 @@ pub(super) fn decide<'a>(
     };
     match (write, before) {
         (Write::Keep, _) => {
-            pending.reply(Ok(Done::Answer(Box::new(answer))));
-            Settled::Now
+            pending.reply(Ok(JobResult::Answer(Box::new(answer))));
+            JobDecision::Now
         }
         // Its row has vanished: it may be the first after all.
         (Write::Create(_) | Write::Update(_) | Write::Delete, None) => {
-            Settled::Again(Box::new(Pending { must_read: false, ..pending }))
+            JobDecision::Again(Box::new(Pending { must_read: false, ..pending }))
         }
         (Write::Create(_) | Write::Update(_) | Write::Delete, Some(before)) => {
             if !written.insert(id) {
-                return Settled::Again(Box::new(pending));
+                return JobDecision::Again(Box::new(pending));
             }
-            Settled::Write(Box::new(Decided {
+            JobDecision::Write(Box::new(Decided {
                 pending,
                 before,
                 write,

@@ -9,11 +9,11 @@ use semel_core::reseal::KeyUse;
 use semel_core::{Clock, SystemClock, Tier, Timestamp};
 
 use super::errors::DbError;
-use super::executor::{Executor, Row, Value};
+use super::executor::{Executor, SqlRow, SqlValue};
 use super::link::Link;
-use super::schema::{self, Found};
-use super::{Address, OpenError, PostgresOptions, connect, reseal, upkeep};
-use crate::doctor::telling::{self, Waiting};
+use super::schema::{self, SchemaAge};
+use super::{DatabaseAddress, PostgresOpenError, PostgresOptions, connect, reseal, upkeep};
+use crate::doctor::telling::{self, WaitingRecords};
 use crate::doctor::{Check, Examination, UpkeepIntervals, in_bytes, in_words};
 
 /// How far the database's clock and this machine's may be apart, beyond the time that it took to ask.
@@ -69,15 +69,19 @@ const SIZE: &str = "SELECT pg_total_relation_size('semel_records')";
 const API_KEYS: &str = "SELECT count(*) FROM semel_api_keys WHERE revoked_at IS NULL";
 
 /// Looks at the database. `options` are those it is used with, `upkeep` how often it is said to be looked after.
-pub async fn examine(address: &Address, options: &PostgresOptions, upkeep: &UpkeepIntervals) -> Examination {
+pub async fn examine(
+    address: &DatabaseAddress,
+    options: &PostgresOptions,
+    upkeep: &UpkeepIntervals,
+) -> Examination {
     let mut db = match connect(address, options).await {
         Ok((_, link)) => ReadOnly(link),
         Err(error) => {
             let reach = "see whether the server runs, and lets this user in from here: try the same address with psql";
             let encrypt = "see `sslmode` and `sslrootcert` in docs/src/how-to/postgresql.md: they mean what they mean to psql";
             let (found, advice) = match error {
-                OpenError::Unreachable { address, why } => (format!("{address}: {why}"), reach),
-                OpenError::Tls { address, why } => (format!("{address}: {why}"), encrypt),
+                PostgresOpenError::Unreachable { address, why } => (format!("{address}: {why}"), reach),
+                PostgresOpenError::Tls { address, why } => (format!("{address}: {why}"), encrypt),
                 other => (other.to_string(), reach),
             };
             let checks = vec![Check::fail("store", found, advice)];
@@ -126,7 +130,7 @@ async fn key_uses(db: &mut ReadOnly) -> Result<Option<Vec<KeyUse>>, DbError> {
 struct ReadOnly(Link);
 
 impl Executor for ReadOnly {
-    async fn query(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<Row>, DbError> {
+    async fn query(&mut self, sql: &'static str, values: &[SqlValue<'_>]) -> Result<Vec<SqlRow>, DbError> {
         if !self.0.is_usable() {
             return Err(DbError::Unconnected("the connection was lost".to_owned()));
         }
@@ -150,13 +154,13 @@ fn told(name: &'static str, check: Result<Check, DbError>) -> Check {
 
 async fn version(db: &mut ReadOnly) -> Result<i64, DbError> {
     Ok(match schema::version(db).await? {
-        Found::Current => schema::known_version(),
-        Found::Older(version) | Found::Newer(version) => version,
+        SchemaAge::Current => schema::known_version(),
+        SchemaAge::Older(version) | SchemaAge::Newer(version) => version,
     })
 }
 
 /// It is there, and answers.
-async fn server(db: &mut ReadOnly, address: &Address) -> Result<Check, DbError> {
+async fn server(db: &mut ReadOnly, address: &DatabaseAddress) -> Result<Check, DbError> {
     let rows = db.query(SERVER, &[]).await?;
     let row = rows.first();
     let server = row.and_then(|row| row.text(0)).unwrap_or("of an unknown version");
@@ -229,8 +233,8 @@ async fn permissions(db: &mut ReadOnly) -> Result<Check, DbError> {
     let needed =
         || NEEDED.iter().flat_map(|(table, privileges)| privileges.iter().map(move |p| (*table, *p)));
     let values = [
-        Value::TextList(needed().map(|(table, _)| Some(table)).collect()),
-        Value::TextList(needed().map(|(_, privilege)| Some(privilege)).collect()),
+        SqlValue::TextList(needed().map(|(table, _)| Some(table)).collect()),
+        SqlValue::TextList(needed().map(|(_, privilege)| Some(privilege)).collect()),
     ];
     let rows = db.query(LACKED, &values).await?;
     let user = rows.first().and_then(|row| row.text(0)).unwrap_or("this user");
@@ -258,7 +262,7 @@ async fn permissions(db: &mut ReadOnly) -> Result<Check, DbError> {
 async fn parts(db: &mut ReadOnly, version: i64) -> Result<Check, DbError> {
     let name = "indexes";
     let expected = schema::names(version);
-    let values = [Value::TextList(expected.iter().copied().map(Some).collect())];
+    let values = [SqlValue::TextList(expected.iter().copied().map(Some).collect())];
     let found = db.query(PARTS, &values).await?;
     let is_there = |name: &str| found.iter().any(|row| row.text(0) == Some(name));
     let missing: Vec<&str> = expected.iter().copied().filter(|name| !is_there(name)).collect();
@@ -288,20 +292,24 @@ async fn now(db: &mut ReadOnly) -> Result<Timestamp, DbError> {
 async fn leases(db: &mut ReadOnly, upkeep: &UpkeepIntervals) -> Result<Check, DbError> {
     let now = now(db).await?;
     let before = telling::long_ago(now, upkeep.sweep_interval);
-    Ok(telling::leases(waiting(db, NOT_SWEPT, &[Value::Int(Some(before.as_millis()))]).await?, now))
+    Ok(telling::leases(waiting(db, NOT_SWEPT, &[SqlValue::Int(Some(before.as_millis()))]).await?, now))
 }
 
 async fn expiry(db: &mut ReadOnly, upkeep: &UpkeepIntervals) -> Result<Check, DbError> {
     let now = now(db).await?;
     let before = telling::long_ago(now, upkeep.reap_interval);
-    Ok(telling::expiry(waiting(db, NOT_REAPED, &[Value::Int(Some(before.as_millis()))]).await?, now))
+    Ok(telling::expiry(waiting(db, NOT_REAPED, &[SqlValue::Int(Some(before.as_millis()))]).await?, now))
 }
 
-async fn waiting(db: &mut ReadOnly, sql: &'static str, values: &[Value<'_>]) -> Result<Waiting, DbError> {
+async fn waiting(
+    db: &mut ReadOnly,
+    sql: &'static str,
+    values: &[SqlValue<'_>],
+) -> Result<WaitingRecords, DbError> {
     let rows = db.query(sql, values).await?;
     let int = |column| rows.first().and_then(|row| row.int(column));
     let count = int(0).and_then(|count| u64::try_from(count).ok()).unwrap_or(0);
-    Ok(Waiting { count, since: int(1).map(Timestamp::from_millis) })
+    Ok(WaitingRecords { count, since: int(1).map(Timestamp::from_millis) })
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use semel_core::{Evidence, Ids, Note, OperationId, RandomIds, Statement, Store, 
 use super::PostgresStore;
 use super::clock::now;
 use super::errors::DbError;
-use super::executor::{Executor, Row, Value};
+use super::executor::{Executor, SqlRow, SqlValue};
 use super::link::Link;
 use super::outbox::in_transaction;
 use super::queries::take_references_back;
@@ -72,7 +72,7 @@ const REAP: &str = concat!(
      SELECT count(*) FROM gone"
 );
 
-fn statement(row: &Row) -> Result<Statement, DbError> {
+fn statement(row: &SqlRow) -> Result<Statement, DbError> {
     let text = |column| row.text(column).unwrap_or_default().to_owned();
     let number = |column| row.int(column).and_then(|number| u16::try_from(number).ok());
     let format = number(8).and_then(|format| u8::try_from(format).ok());
@@ -104,7 +104,7 @@ fn statement(row: &Row) -> Result<Statement, DbError> {
     columns.statement().map_err(|damage| DbError::unreadable(damage.column, damage.what))
 }
 
-fn heard(row: &Row) -> Result<LastHeard, DbError> {
+fn heard(row: &SqlRow) -> Result<LastHeard, DbError> {
     let nothing = |column| DbError::unreadable(column, "there is nothing");
     Ok(LastHeard {
         received_at: Timestamp::from_millis(row.int(11).ok_or_else(|| nothing("received_at"))?),
@@ -113,8 +113,8 @@ fn heard(row: &Row) -> Result<LastHeard, DbError> {
     })
 }
 
-fn count(limit: usize) -> Value<'static> {
-    Value::Int(Some(i64::try_from(limit).unwrap_or(i64::MAX)))
+fn count(limit: usize) -> SqlValue<'static> {
+    SqlValue::Int(Some(i64::try_from(limit).unwrap_or(i64::MAX)))
 }
 
 #[async_trait]
@@ -126,27 +126,28 @@ impl Evidence for PostgresStore {
             .with(move |mut lent| async move {
                 let (verdict, proof, result) = of_statement(&statement);
                 let result = result.as_ref();
-                let number = |number: Option<u16>| Value::Int(number.map(i64::from));
+                let number = |number: Option<u16>| SqlValue::Int(number.map(i64::from));
                 let values = [
-                    Value::Int(Some(lent.offset)),
-                    Value::Text(Some(&statement.source)),
-                    Value::Text(Some(&statement.event_id)),
-                    Value::Uuid(*statement.operation_id.as_bytes()),
-                    Value::Text(Some(verdict)),
-                    Value::Text(proof),
-                    Value::Text(Some(&statement.seen)),
+                    SqlValue::Int(Some(lent.offset)),
+                    SqlValue::Text(Some(&statement.source)),
+                    SqlValue::Text(Some(&statement.event_id)),
+                    SqlValue::Uuid(*statement.operation_id.as_bytes()),
+                    SqlValue::Text(Some(verdict)),
+                    SqlValue::Text(proof),
+                    SqlValue::Text(Some(&statement.seen)),
                     number(result.map(|result| result.status)),
-                    Value::Text(result.and_then(|result| result.resource.as_deref())),
+                    SqlValue::Text(result.and_then(|result| result.resource.as_deref())),
                     number(result.map(|result| result.response_format.into())),
-                    Value::Text(result.and_then(|result| result.encryption_key_id.as_deref())),
-                    Value::Bytes(result.map(|result| &result.response[..])),
-                    Value::Int(statement.attempt.map(i64::from)),
-                    Value::Bytes(Some(&statement.content)),
+                    SqlValue::Text(result.and_then(|result| result.encryption_key_id.as_deref())),
+                    SqlValue::Bytes(result.map(|result| &result.response[..])),
+                    SqlValue::Int(statement.attempt.map(i64::from)),
+                    SqlValue::Bytes(Some(&statement.content)),
                 ];
                 if lent.link()?.query(TAKE_IN, &values).await?.len() == 1 {
                     return Ok(Heard::New);
                 }
-                let name = [Value::Text(Some(&statement.source)), Value::Text(Some(&statement.event_id))];
+                let name =
+                    [SqlValue::Text(Some(&statement.source)), SqlValue::Text(Some(&statement.event_id))];
                 let rows = lent.link()?.query(CONTENT, &name).await?;
                 let kept = rows.first().and_then(|row| row.bytes(0));
                 let differs = kept.is_some_and(|kept| statement.differs_from(kept));
@@ -167,10 +168,10 @@ impl Evidence for PostgresStore {
             .with(move |mut lent| async move {
                 let (received_at, source, event_id) = heard_after(after.as_ref());
                 let values = [
-                    Value::Uuid(*id.as_bytes()),
-                    Value::Int(Some(received_at)),
-                    Value::Text(Some(source)),
-                    Value::Text(Some(event_id)),
+                    SqlValue::Uuid(*id.as_bytes()),
+                    SqlValue::Int(Some(received_at)),
+                    SqlValue::Text(Some(source)),
+                    SqlValue::Text(Some(event_id)),
                     count(limit),
                 ];
                 let found = lent.link()?.query(OPEN, &values).await?;
@@ -196,7 +197,7 @@ impl Evidence for PostgresStore {
             .next()
             .with(move |mut lent| async move {
                 let after = after.map_or([0; 16], |id| *id.as_bytes());
-                let rows = lent.link()?.query(COMMANDS, &[Value::Uuid(after), count(limit)]).await?;
+                let rows = lent.link()?.query(COMMANDS, &[SqlValue::Uuid(after), count(limit)]).await?;
                 Ok(rows.iter().filter_map(|row| row.uuid(0)).map(OperationId::from_bytes).collect())
             })
             .await
@@ -213,10 +214,10 @@ impl Evidence for PostgresStore {
             .next()
             .with(move |mut lent| async move {
                 let values = [
-                    Value::Int(Some(lent.offset)),
-                    Value::Text(Some(&source)),
-                    Value::Text(Some(&event_id)),
-                    Value::Text(Some(outcome.as_str())),
+                    SqlValue::Int(Some(lent.offset)),
+                    SqlValue::Text(Some(&source)),
+                    SqlValue::Text(Some(&event_id)),
+                    SqlValue::Text(Some(outcome.as_str())),
                 ];
                 Ok(lent.link()?.query(CLOSE, &values).await?.len() == 1)
             })
@@ -236,14 +237,14 @@ impl Evidence for PostgresStore {
             .next()
             .with(move |mut lent| async move {
                 let values = [
-                    Value::Int(Some(lent.offset)),
-                    Value::Text(Some(&source)),
-                    Value::Text(Some(&event_id)),
-                    Value::Text(Some(StatementOutcome::Contradicted.as_str())),
-                    Value::Uuid(id),
-                    Value::Text(Some(&note.who)),
-                    Value::Text(Some(&note.action)),
-                    Value::Text(Some(&note.why)),
+                    SqlValue::Int(Some(lent.offset)),
+                    SqlValue::Text(Some(&source)),
+                    SqlValue::Text(Some(&event_id)),
+                    SqlValue::Text(Some(StatementOutcome::Contradicted.as_str())),
+                    SqlValue::Uuid(id),
+                    SqlValue::Text(Some(&note.who)),
+                    SqlValue::Text(Some(&note.action)),
+                    SqlValue::Text(Some(&note.why)),
                 ];
                 let raised = in_transaction(lent.link()?, async |link: &mut Link| {
                     let closed = link.query(CONTRADICT, &values).await?;
@@ -264,7 +265,7 @@ impl Evidence for PostgresStore {
         self.outbox
             .next()
             .with(move |mut lent| async move {
-                let values = [Value::Int(Some(lent.offset)), Value::Int(Some(retention)), count(limit)];
+                let values = [SqlValue::Int(Some(lent.offset)), SqlValue::Int(Some(retention)), count(limit)];
                 let rows = lent.link()?.query(REAP, &values).await?;
                 let gone = rows.first().and_then(|row| row.int(0)).unwrap_or(0);
                 Ok(usize::try_from(gone).unwrap_or(0))

@@ -7,7 +7,7 @@ use super::errors::DbError;
 
 /// A value that goes into a statement.
 #[derive(Clone, Debug)]
-pub enum Value<'a> {
+pub enum SqlValue<'a> {
     /// `bytea`
     Bytes(Option<&'a [u8]>),
     /// `text`
@@ -43,9 +43,9 @@ pub enum Cell {
 
 /// A row that comes out of a statement.
 #[derive(Clone, Debug)]
-pub struct Row(pub Vec<Cell>);
+pub struct SqlRow(pub Vec<Cell>);
 
-impl Row {
+impl SqlRow {
     /// The integer in this column, if there is one.
     pub(super) fn int(&self, column: usize) -> Option<i64> {
         match self.0.get(column) {
@@ -92,8 +92,8 @@ pub trait Executor: Send {
     fn query(
         &mut self,
         sql: &'static str,
-        values: &[Value<'_>],
-    ) -> impl Future<Output = Result<Vec<Row>, DbError>> + Send;
+        values: &[SqlValue<'_>],
+    ) -> impl Future<Output = Result<Vec<SqlRow>, DbError>> + Send;
 
     /// Sends statements that have no values and no rows.
     fn run(&mut self, sql: &'static str) -> impl Future<Output = Result<(), DbError>> + Send;

@@ -4,8 +4,8 @@
 use std::sync::{Arc, OnceLock};
 
 use super::errors::DbError;
-use super::executor::{Executor, Row};
-use semel_core::identity::{Identity, StoreId};
+use super::executor::{Executor, SqlRow};
+use semel_core::identity::{StoreId, StoreIdentity};
 
 const STORE: &str = "SELECT id FROM semel_store";
 
@@ -15,7 +15,7 @@ const STORE_AND_SYSTEM: &str =
 
 /// The identity that connections are compared with: none until the first one has been read.
 #[derive(Clone, Default)]
-pub(super) struct Expected(Arc<OnceLock<Identity>>);
+pub(super) struct Expected(Arc<OnceLock<StoreIdentity>>);
 
 impl Expected {
     /// Remembers which store this connection leads to, once its tables are there.
@@ -42,7 +42,7 @@ impl Expected {
         }
     }
 
-    fn compare(&self, found: Identity) -> Result<(), DbError> {
+    fn compare(&self, found: StoreIdentity) -> Result<(), DbError> {
         match self.0.get().and_then(|expected| found.difference(expected)) {
             Some(difference) => Err(refusal(&difference)),
             None => Ok(()),
@@ -59,11 +59,11 @@ pub async fn store_id(db: &mut impl Executor) -> Result<StoreId, DbError> {
 }
 
 /// Reads which store the connection leads to.
-async fn identity(db: &mut impl Executor, sql: &'static str) -> Result<Identity, DbError> {
+async fn identity(db: &mut impl Executor, sql: &'static str) -> Result<StoreIdentity, DbError> {
     let rows = db.query(sql, &[]).await?;
-    let read = |row: &Row| {
+    let read = |row: &SqlRow| {
         let system = if sql == STORE { None } else { row.int(1) };
-        Some(Identity { store: StoreId::from_bytes(row.uuid(0)?), system })
+        Some(StoreIdentity { store: StoreId::from_bytes(row.uuid(0)?), system })
     };
     rows.first().and_then(read).ok_or_else(|| DbError::unreadable("semel_store", "it has no id"))
 }

@@ -5,9 +5,9 @@ use semel_core::{Claim, Event, Record, StoreAnswer, Timestamp};
 
 use super::clock::now;
 use super::errors::DbError;
-use super::executor::{Executor, Value};
+use super::executor::{Executor, SqlValue};
 use super::session::reset_lock_timeout;
-use crate::columns::Columns;
+use crate::columns::RecordColumns;
 
 /// Inserts the record unless there is one under any name of its operation, and takes its business reference unless
 /// another command holds it.
@@ -39,7 +39,7 @@ const FIRST: &str = concat!(
 );
 
 /// What came of trying to be the first.
-pub(super) enum Tried {
+pub(super) enum FirstTry {
     /// It is the first.
     First(Box<StoreAnswer>),
     /// It was, until its reference went to somebody else: what was written must be taken back.
@@ -49,51 +49,55 @@ pub(super) enum Tried {
 }
 
 /// Claims a command that has a business reference, or former names, if nobody did before.
-pub(super) async fn try_first(db: &mut impl Executor, claim: &Claim, offset: i64) -> Result<Tried, DbError> {
+pub(super) async fn try_first(
+    db: &mut impl Executor,
+    claim: &Claim,
+    offset: i64,
+) -> Result<FirstTry, DbError> {
     let Some(fresh) = fresh(claim, Timestamp::from_millis(0)) else {
-        return Ok(Tried::NotFirst);
+        return Ok(FirstTry::NotFirst);
     };
-    let row = Columns::of(&fresh);
+    let row = RecordColumns::of(&fresh);
     let ids: Vec<_> = claim.record_ids().collect();
     let mut values = first_values(&row, offset);
     values.extend([
-        Value::BytesList(ids.iter().map(|id| Some(&id.as_bytes()[..])).collect()),
-        Value::TextList(claim.reference_operations().map(|name| Some(name.as_str())).collect()),
-        Value::Text(claim.business_reference.as_deref()),
+        SqlValue::BytesList(ids.iter().map(|id| Some(&id.as_bytes()[..])).collect()),
+        SqlValue::TextList(claim.reference_operations().map(|name| Some(name.as_str())).collect()),
+        SqlValue::Text(claim.business_reference.as_deref()),
     ]);
     let rows = db.query(FIRST, &values).await?;
-    let Some(written) = rows.first() else { return Ok(Tried::NotFirst) };
+    let Some(written) = rows.first() else { return Ok(FirstTry::NotFirst) };
     let taken = written.int(1) == Some(i64::from(claim.business_reference.is_some()));
     let at = written.int(0).map(Timestamp::from_millis);
     Ok(match at.filter(|_| taken) {
-        Some(at) => Tried::First(Box::new(first(claim, at))),
-        None => Tried::Beaten,
+        Some(at) => FirstTry::First(Box::new(first(claim, at))),
+        None => FirstTry::Beaten,
     })
 }
 
 /// The values of a first claim, whose moments are as of time zero, in the order of the statements that insert one.
-pub(super) fn first_values<'a>(row: &'a Columns<'a>, offset: i64) -> Vec<Value<'a>> {
+pub(super) fn first_values<'a>(row: &'a RecordColumns<'a>, offset: i64) -> Vec<SqlValue<'a>> {
     vec![
-        Value::Int(Some(offset)),
-        Value::Bytes(Some(&row.id)),
-        Value::Uuid(row.operation_id),
-        Value::Text(Some(&row.tenant)),
-        Value::Text(Some(&row.caller)),
-        Value::Text(Some(&row.operation)),
-        Value::Text(Some(&row.key_hash_prefix)),
-        Value::Int(Some(row.fingerprint_version.into())),
-        Value::Bytes(Some(&row.fingerprint)),
-        Value::Text(Some(&row.state)),
-        Value::Text(Some(&row.reason)),
-        Value::Int(Some(row.epoch.into())),
-        Value::Bytes(Some(&row.token)),
-        Value::Int(Some(row.lease_ms)),
-        Value::Int(Some(row.ttl_ms)),
-        Value::Int(row.tombstone_ttl_ms),
-        Value::Text(Some(&row.on_lease_expired)),
-        Value::Int(Some(row.quarantine_ms)),
-        Value::Int(row.due_at),
-        Value::Text(Some(&row.history[1..])),
+        SqlValue::Int(Some(offset)),
+        SqlValue::Bytes(Some(&row.id)),
+        SqlValue::Uuid(row.operation_id),
+        SqlValue::Text(Some(&row.tenant)),
+        SqlValue::Text(Some(&row.caller)),
+        SqlValue::Text(Some(&row.operation)),
+        SqlValue::Text(Some(&row.key_hash_prefix)),
+        SqlValue::Int(Some(row.fingerprint_version.into())),
+        SqlValue::Bytes(Some(&row.fingerprint)),
+        SqlValue::Text(Some(&row.state)),
+        SqlValue::Text(Some(&row.reason)),
+        SqlValue::Int(Some(row.epoch.into())),
+        SqlValue::Bytes(Some(&row.token)),
+        SqlValue::Int(Some(row.lease_ms)),
+        SqlValue::Int(Some(row.ttl_ms)),
+        SqlValue::Int(row.tombstone_ttl_ms),
+        SqlValue::Text(Some(&row.on_lease_expired)),
+        SqlValue::Int(Some(row.quarantine_ms)),
+        SqlValue::Int(row.due_at),
+        SqlValue::Text(Some(&row.history[1..])),
     ]
 }
 

@@ -7,7 +7,7 @@ use semel_core::{AttemptToken, Ids, Note, OperationId, RandomIds, Record, Record
 
 use super::clock::now;
 use super::errors::DbError;
-use super::executor::{Executor, Row, Value};
+use super::executor::{Executor, SqlRow, SqlValue};
 use super::known::KnownCompletion;
 use super::link::Link;
 use super::queries::{
@@ -15,7 +15,7 @@ use super::queries::{
     snapshot, take_references_back,
 };
 use super::rows::{Versioned, record_columns};
-use crate::columns::Columns;
+use crate::columns::RecordColumns;
 
 const INSERT: &str = concat!(
     "INSERT INTO semel_records (
@@ -97,11 +97,14 @@ const COMPLETE: &str = concat!(
 );
 
 /// The values of many first claims.
-pub(super) fn first_claims<'a>(rows: &'a [Columns<'a>], offset: i64) -> (&'static str, Vec<Value<'a>>) {
+pub(super) fn first_claims<'a>(
+    rows: &'a [RecordColumns<'a>],
+    offset: i64,
+) -> (&'static str, Vec<SqlValue<'a>>) {
     let values = vec![
-        Value::Int(Some(offset)),
+        SqlValue::Int(Some(offset)),
         bytes(rows, |row| Some(&row.id)),
-        Value::UuidList(rows.iter().map(|row| row.operation_id).collect()),
+        SqlValue::UuidList(rows.iter().map(|row| row.operation_id).collect()),
         text(rows, |row| Some(&row.tenant)),
         text(rows, |row| Some(&row.caller)),
         text(rows, |row| Some(&row.operation)),
@@ -124,8 +127,8 @@ pub(super) fn first_claims<'a>(rows: &'a [Columns<'a>], offset: i64) -> (&'stati
 }
 
 /// What the database said to first claims: the tokens of those that were first, each with its time.
-pub(super) fn were_first(rows: &[Row]) -> HashMap<AttemptToken, Timestamp> {
-    let first = |row: &Row| {
+pub(super) fn were_first(rows: &[SqlRow]) -> HashMap<AttemptToken, Timestamp> {
+    let first = |row: &SqlRow| {
         let token = row.bytes(1)?[..].try_into().ok()?;
         Some((AttemptToken::from_bytes(token), Timestamp::from_millis(row.int(2)?)))
     };
@@ -136,20 +139,20 @@ pub(super) fn were_first(rows: &[Row]) -> HashMap<AttemptToken, Timestamp> {
 /// [`KnownCompletion`](super::known::KnownCompletion).
 pub(super) fn completions<'a>(
     known: &'a [&'a KnownCompletion],
-    rows: &'a [Columns<'a>],
+    rows: &'a [RecordColumns<'a>],
     offset: i64,
-) -> (&'static str, Vec<Value<'a>>) {
-    let result = |row: &'a Columns<'a>| row.result.as_ref();
+) -> (&'static str, Vec<SqlValue<'a>>) {
+    let result = |row: &'a RecordColumns<'a>| row.result.as_ref();
     let values = vec![
-        Value::Int(Some(offset)),
+        SqlValue::Int(Some(offset)),
         bytes(rows, |row| Some(&row.id)),
         bytes(rows, |row| Some(&row.token)),
-        Value::IntList(known.iter().map(|known| Some(known.before.revision)).collect()),
+        SqlValue::IntList(known.iter().map(|known| Some(known.before.revision)).collect()),
         text(rows, |row| Some(&row.state)),
         text(rows, |row| Some(&row.reason)),
-        Value::IntList(known.iter().map(|known| Some(known.expires_in)).collect()),
+        SqlValue::IntList(known.iter().map(|known| Some(known.expires_in)).collect()),
         text(rows, |row| row.settled_by.as_deref()),
-        Value::TextList(known.iter().map(|known| Some(known.step.as_str())).collect()),
+        SqlValue::TextList(known.iter().map(|known| Some(known.step.as_str())).collect()),
         ints(rows, |row| result(row).map(|result| result.status.into())),
         text(rows, |row| result(row).and_then(|result| result.resource.as_deref())),
         ints(rows, |row| result(row).map(|result| result.response_format.into())),
@@ -160,7 +163,7 @@ pub(super) fn completions<'a>(
 }
 
 /// What the database said to completions: the records that took theirs, each with its time.
-pub(super) fn were_completed(rows: &[Row]) -> HashMap<RecordId, Timestamp> {
+pub(super) fn were_completed(rows: &[SqlRow]) -> HashMap<RecordId, Timestamp> {
     rows.iter().filter_map(|row| Some((id(row, 0)?, Timestamp::from_millis(row.int(1)?)))).collect()
 }
 
@@ -173,7 +176,7 @@ pub(super) struct Read {
 /// Reads many records.
 pub(super) async fn get(link: &mut Link, ids: &[RecordId], offset: i64) -> Result<Read, DbError> {
     let wanted = ids.iter().map(|id| Some(&id.as_bytes()[..])).collect();
-    let rows = link.query(GET, &[Value::Int(Some(offset)), Value::BytesList(wanted)]).await?;
+    let rows = link.query(GET, &[SqlValue::Int(Some(offset)), SqlValue::BytesList(wanted)]).await?;
     let now = rows.first().and_then(|row| row.int(0));
     let now = now.ok_or_else(|| DbError::unreadable("now", "there is no time"))?;
     let mut found = HashMap::new();
@@ -187,7 +190,7 @@ pub(super) async fn get(link: &mut Link, ids: &[RecordId], offset: i64) -> Resul
 }
 
 /// The id in this column of a row.
-pub(super) fn id(row: &Row, column: usize) -> Option<RecordId> {
+pub(super) fn id(row: &SqlRow, column: usize) -> Option<RecordId> {
     row.bytes(column)?[..].try_into().ok().map(RecordId::from_bytes)
 }
 
@@ -236,7 +239,8 @@ impl Writes<'_> {
     ) -> Result<HashSet<RecordId>, DbError> {
         self.updates.sort_by_key(|update| *update.before.record.id.as_bytes());
         self.deletes.sort_by_key(|before| *before.record.id.as_bytes());
-        let rows: Vec<Columns<'_>> = self.updates.iter().map(|update| Columns::of(update.after)).collect();
+        let rows: Vec<RecordColumns<'_>> =
+            self.updates.iter().map(|update| RecordColumns::of(update.after)).collect();
         let mut statements = Vec::new();
         if !rows.is_empty() {
             statements.push((UPDATE, update_values(&self.updates, &rows)));
@@ -244,7 +248,7 @@ impl Writes<'_> {
         if !self.deletes.is_empty() {
             statements.push((DELETE, delete_values(&self.deletes)));
         }
-        let ids = |results: &[Vec<Row>]| results.iter().flatten().filter_map(|row| id(row, 0)).collect();
+        let ids = |results: &[Vec<SqlRow>]| results.iter().flatten().filter_map(|row| id(row, 0)).collect();
         if self.sides.is_empty() {
             return Ok(ids(&link.write(&statements).await?));
         }
@@ -281,7 +285,7 @@ impl Writes<'_> {
             (ERASE_REQUESTS, commands(|what| matches!(what, SideWrite::EraseRequest))),
         ] {
             if !ids.is_empty() {
-                link.query(sql, &[Value::UuidList(ids)]).await?;
+                link.query(sql, &[SqlValue::UuidList(ids)]).await?;
             }
         }
         let taken_back = commands(|what| matches!(what, SideWrite::TakeBack));
@@ -299,18 +303,18 @@ impl Writes<'_> {
     }
 }
 
-fn update_values<'a>(updates: &[Update<'a>], rows: &'a [Columns<'a>]) -> Vec<Value<'a>> {
+fn update_values<'a>(updates: &[Update<'a>], rows: &'a [RecordColumns<'a>]) -> Vec<SqlValue<'a>> {
     let before = |update: &Update<'a>| update.before;
-    let result = |row: &'a Columns<'a>| row.result.as_ref();
+    let result = |row: &'a RecordColumns<'a>| row.result.as_ref();
     vec![
-        Value::BytesList(
+        SqlValue::BytesList(
             updates.iter().map(before).map(|before| Some(&before.record.id.as_bytes()[..])).collect(),
         ),
-        Value::BytesList(
+        SqlValue::BytesList(
             updates.iter().map(before).map(|before| Some(&before.record.head.token.as_bytes()[..])).collect(),
         ),
-        Value::IntList(updates.iter().map(before).map(|before| Some(before.revision)).collect()),
-        Value::UuidList(rows.iter().map(|row| row.operation_id).collect()),
+        SqlValue::IntList(updates.iter().map(before).map(|before| Some(before.revision)).collect()),
+        SqlValue::UuidList(rows.iter().map(|row| row.operation_id).collect()),
         ints(rows, |row| Some(row.fingerprint_version.into())),
         bytes(rows, |row| Some(&row.fingerprint)),
         text(rows, |row| Some(&row.state)),
@@ -345,24 +349,33 @@ fn update_values<'a>(updates: &[Update<'a>], rows: &'a [Columns<'a>]) -> Vec<Val
     ]
 }
 
-fn delete_values<'a>(deletes: &[&'a Versioned]) -> Vec<Value<'a>> {
+fn delete_values<'a>(deletes: &[&'a Versioned]) -> Vec<SqlValue<'a>> {
     vec![
-        Value::BytesList(deletes.iter().map(|before| Some(&before.record.id.as_bytes()[..])).collect()),
-        Value::BytesList(
+        SqlValue::BytesList(deletes.iter().map(|before| Some(&before.record.id.as_bytes()[..])).collect()),
+        SqlValue::BytesList(
             deletes.iter().map(|before| Some(&before.record.head.token.as_bytes()[..])).collect(),
         ),
-        Value::IntList(deletes.iter().map(|before| Some(before.revision)).collect()),
+        SqlValue::IntList(deletes.iter().map(|before| Some(before.revision)).collect()),
     ]
 }
 
-fn bytes<'a>(rows: &'a [Columns<'a>], column: impl Fn(&'a Columns<'a>) -> Option<&'a [u8]>) -> Value<'a> {
-    Value::BytesList(rows.iter().map(column).collect())
+fn bytes<'a>(
+    rows: &'a [RecordColumns<'a>],
+    column: impl Fn(&'a RecordColumns<'a>) -> Option<&'a [u8]>,
+) -> SqlValue<'a> {
+    SqlValue::BytesList(rows.iter().map(column).collect())
 }
 
-fn text<'a>(rows: &'a [Columns<'a>], column: impl Fn(&'a Columns<'a>) -> Option<&'a str>) -> Value<'a> {
-    Value::TextList(rows.iter().map(column).collect())
+fn text<'a>(
+    rows: &'a [RecordColumns<'a>],
+    column: impl Fn(&'a RecordColumns<'a>) -> Option<&'a str>,
+) -> SqlValue<'a> {
+    SqlValue::TextList(rows.iter().map(column).collect())
 }
 
-fn ints<'a>(rows: &'a [Columns<'a>], column: impl Fn(&'a Columns<'a>) -> Option<i64>) -> Value<'a> {
-    Value::IntList(rows.iter().map(column).collect())
+fn ints<'a>(
+    rows: &'a [RecordColumns<'a>],
+    column: impl Fn(&'a RecordColumns<'a>) -> Option<i64>,
+) -> SqlValue<'a> {
+    SqlValue::IntList(rows.iter().map(column).collect())
 }

@@ -4,7 +4,7 @@ use semel_core::{Event, Item, OperationId};
 
 use super::clock::now;
 use super::errors::DbError;
-use super::executor::{Executor, Value};
+use super::executor::{Executor, SqlValue};
 use super::link::Link;
 use super::queries::{lock_command, tell};
 
@@ -25,11 +25,11 @@ pub(super) async fn announce(
 ) -> Result<(), DbError> {
     let positions = 0..i64::try_from(items.len()).unwrap_or(0);
     let values = [
-        Value::Int(Some(offset)),
-        Value::Uuid(*id.as_bytes()),
-        Value::IntList(positions.map(Some).collect()),
-        Value::TextList(items.iter().map(|item| Some(item.name.as_str())).collect()),
-        Value::BytesList(items.iter().map(|item| Some(&item.record.as_bytes()[..])).collect()),
+        SqlValue::Int(Some(offset)),
+        SqlValue::Uuid(*id.as_bytes()),
+        SqlValue::IntList(positions.map(Some).collect()),
+        SqlValue::TextList(items.iter().map(|item| Some(item.name.as_str())).collect()),
+        SqlValue::BytesList(items.iter().map(|item| Some(&item.record.as_bytes()[..])).collect()),
     ];
     link.run("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
     let announced = async {

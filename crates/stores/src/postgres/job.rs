@@ -14,7 +14,7 @@ const PURSUIT: Duration = Duration::from_secs(4);
 /// Something to be done, and who waits for it.
 pub(super) struct Job {
     pub(super) work: Work,
-    pub(super) reply: oneshot::Sender<Result<Done, StoreError>>,
+    pub(super) reply: oneshot::Sender<Result<JobResult, StoreError>>,
 }
 
 /// What is to be done.
@@ -26,7 +26,7 @@ pub(super) enum Work {
 }
 
 /// What came of it.
-pub(super) enum Done {
+pub(super) enum JobResult {
     Answer(Box<StoreAnswer>),
     Snapshot(Box<Snapshot>),
 }
@@ -106,7 +106,7 @@ impl Work {
 
 impl Pending {
     /// A job that was not tried yet.
-    pub(super) fn new(work: Work, reply: oneshot::Sender<Result<Done, StoreError>>) -> Pending {
+    pub(super) fn new(work: Work, reply: oneshot::Sender<Result<JobResult, StoreError>>) -> Pending {
         Pending { job: Job { work, reply }, doubt: None, must_read: false, lock: None }
     }
 
@@ -126,13 +126,13 @@ impl Pending {
         }
     }
 
-    pub(super) fn reply(self, result: Result<Done, StoreError>) {
+    pub(super) fn reply(self, result: Result<JobResult, StoreError>) {
         // Who went away needs no answer.
         let _ = self.job.reply.send(result);
     }
 
     /// Answers, or gives itself back to be tried again.
-    pub(super) fn end(self, result: Result<Option<Done>, DbError>) -> Option<Pending> {
+    pub(super) fn end(self, result: Result<Option<JobResult>, DbError>) -> Option<Pending> {
         match result {
             Ok(Some(done)) => {
                 self.reply(Ok(done));

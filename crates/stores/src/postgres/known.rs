@@ -16,9 +16,9 @@ use crate::known;
 
 /// The records that this store has claimed and not completed yet.
 #[derive(Clone, Default)]
-pub(super) struct KnownRecords(Arc<Mutex<known::KnownRecords<Versioned>>>);
+pub(super) struct ClaimedRecords(Arc<Mutex<known::KnownRecords<Versioned>>>);
 
-impl KnownRecords {
+impl ClaimedRecords {
     fn records(&self) -> MutexGuard<'_, known::KnownRecords<Versioned>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -18,18 +18,18 @@ use semel_faults::Lever;
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
 
-use super::clock::{Asked, StoreClock};
-use super::decide::{Decided, Settled, decide};
+use super::clock::{SentAt, StoreClock};
+use super::decide::{Decided, JobDecision, decide};
 use super::errors::DbError;
 use super::executor::Executor;
 use super::first;
 use super::group::{self, Writes};
-use super::job::{Done, LockWait, Pending, Work, give_up, settle_failed};
-use super::known::{KnownCompletion, KnownRecords};
+use super::job::{JobResult, LockWait, Pending, Work, give_up, settle_failed};
+use super::known::{ClaimedRecords, KnownCompletion};
 use super::link::{BEGIN_BRIEFLY, Dialer, Link};
 use super::locked::WaitingRoom;
 use super::queries::{self, Attempted};
-use crate::columns::Columns;
+use crate::columns::RecordColumns;
 
 /// How many changes travel together at most.
 const MAX_GROUP: usize = 256;
@@ -42,14 +42,14 @@ const MAX_ROUNDS: usize = 24;
 
 /// What tests may do to a store.
 #[derive(Clone, Default)]
-pub(super) struct Levers {
+pub(super) struct LaneLevers {
     /// The store's clock, which tests move.
     pub(super) clock: StoreClock,
     /// The next write is made, and its answer lost.
     pub(super) lose_answer: Arc<AtomicBool>,
 }
 
-impl Levers {
+impl LaneLevers {
     /// Lets a test outside of this process pull them, in a build with fault points.
     pub(super) fn obey(&self) {
         let levers = self.clone();
@@ -68,7 +68,7 @@ impl Levers {
 
 /// How many statements carried how many changes.
 #[derive(Default)]
-pub(super) struct Counters {
+pub(super) struct LaneCounters {
     pub(super) writes: AtomicU64,
     pub(super) changes: AtomicU64,
 }
@@ -78,9 +78,9 @@ pub(super) struct Lane {
     pub(super) dialer: Dialer,
     pub(super) jobs: Arc<Mutex<mpsc::Receiver<Pending>>>,
     pub(super) waiting_room: WaitingRoom,
-    pub(super) levers: Levers,
-    pub(super) counters: Arc<Counters>,
-    pub(super) known: KnownRecords,
+    pub(super) levers: LaneLevers,
+    pub(super) counters: Arc<LaneCounters>,
+    pub(super) known: ClaimedRecords,
 }
 
 impl Lane {
@@ -224,7 +224,7 @@ impl Lane {
                     if let Some(record) = &answer.record {
                         self.known.remember(record, 1);
                     }
-                    pending.reply(Ok(Done::Answer(Box::new(answer))));
+                    pending.reply(Ok(JobResult::Answer(Box::new(answer))));
                 }
                 None => rest.push(Pending { must_read: true, ..pending }),
             }
@@ -234,7 +234,7 @@ impl Lane {
             match completed.get(id) {
                 Some(now) => {
                     let answer = known.answer(change, *now);
-                    pending.reply(Ok(Done::Answer(Box::new(answer))));
+                    pending.reply(Ok(JobResult::Answer(Box::new(answer))));
                 }
                 None => rest.push(Pending { must_read: true, ..pending }),
             }
@@ -249,9 +249,11 @@ impl Lane {
         completions: &[(Pending, KnownCompletion)],
     ) -> Result<(HashMap<AttemptToken, Timestamp>, HashMap<RecordId, Timestamp>), DbError> {
         let offset = self.offset();
-        let fresh: Vec<Columns<'_>> = claims.iter().map(|(_, fresh)| Columns::of(fresh)).collect();
+        let fresh: Vec<RecordColumns<'_>> =
+            claims.iter().map(|(_, fresh)| RecordColumns::of(fresh)).collect();
         let known: Vec<&KnownCompletion> = completions.iter().map(|(_, known)| known).collect();
-        let after: Vec<Columns<'_>> = known.iter().map(|known| Columns::of(&known.after)).collect();
+        let after: Vec<RecordColumns<'_>> =
+            known.iter().map(|known| RecordColumns::of(&known.after)).collect();
         let mut statements = Vec::with_capacity(2);
         if !fresh.is_empty() {
             statements.push(group::first_claims(&fresh, offset));
@@ -306,9 +308,9 @@ impl Lane {
         let mut written = HashSet::new();
         for pending in pending {
             match decide(pending, &read, &mut written) {
-                Settled::Now => {}
-                Settled::Again(pending) => again.push(*pending),
-                Settled::Write(change) => decided.push(*change),
+                JobDecision::Now => {}
+                JobDecision::Again(pending) => again.push(*pending),
+                JobDecision::Write(change) => decided.push(*change),
             }
         }
         let mut writes = Writes::default();
@@ -329,7 +331,7 @@ impl Lane {
                         {
                             self.known.renewed(record, change.before.revision + 1);
                         }
-                        change.pending.reply(Ok(Done::Answer(Box::new(change.answer))));
+                        change.pending.reply(Ok(JobResult::Answer(Box::new(change.answer))));
                     } else {
                         again.push(change.pending);
                     }
@@ -370,14 +372,14 @@ impl Lane {
                 let read = queries::get(link, id, offset).await.map_err(DbError::not_committed);
                 return pending.end(read.map(|(found, now)| {
                     let record = found.map(|found| found.record);
-                    Some(Done::Snapshot(Box::new(Snapshot { record, now })))
+                    Some(JobResult::Snapshot(Box::new(Snapshot { record, now })))
                 }));
             }
             Work::Now => {
                 let read = group::get(link, &[], offset).await.map_err(DbError::not_committed);
-                return pending.end(
-                    read.map(|read| Some(Done::Snapshot(Box::new(Snapshot { record: None, now: read.now })))),
-                );
+                return pending.end(read.map(|read| {
+                    Some(JobResult::Snapshot(Box::new(Snapshot { record: None, now: read.now })))
+                }));
             }
             Work::Claim(claim) => {
                 transaction(link, way, async |link| queries::claim(link, claim, offset).await).await
@@ -391,7 +393,7 @@ impl Lane {
         if let (Ok(_), Some(_), Some(id)) = (&attempted, pending.lock, pending.job.work.record_id()) {
             self.waiting_room.free(&id);
         }
-        pending.end(attempted.map(|answer| answer.map(|answer| Done::Answer(Box::new(answer)))))
+        pending.end(attempted.map(|answer| answer.map(|answer| JobResult::Answer(Box::new(answer)))))
     }
 
     fn offset(&self) -> i64 {
@@ -428,7 +430,7 @@ struct Way<'a> {
     /// waits for everything that the earlier one should have waited for.
     confirm: bool,
     wait: LockPatience,
-    asked: Asked,
+    asked: SentAt,
     clock: &'a StoreClock,
 }
 

@@ -14,9 +14,9 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Statement};
 use uuid::Uuid;
 
-use super::address::Address;
+use super::address::DatabaseAddress;
 use super::errors::DbError;
-use super::executor::{Cell, Executor, Row, Value};
+use super::executor::{Cell, Executor, SqlRow, SqlValue};
 use super::expected::Expected;
 use super::password;
 use super::tls::{self, Tls};
@@ -35,7 +35,7 @@ pub(super) const BEGIN_BRIEFLY: &str = "BEGIN; SET LOCAL lock_timeout = '10ms'";
 /// Makes connections.
 #[derive(Clone)]
 pub(super) struct Dialer {
-    pub(super) address: Address,
+    pub(super) address: DatabaseAddress,
     pub(super) tls: Tls,
     /// How long an answer may take.
     pub(super) patience: Duration,
@@ -101,7 +101,7 @@ impl Dialer {
 
 impl Dialer {
     /// Connections to this address.
-    pub(super) fn new(address: Address, tls: Tls, patience: Duration) -> Dialer {
+    pub(super) fn new(address: DatabaseAddress, tls: Tls, patience: Duration) -> Dialer {
         Dialer { address, tls, patience, lock_wait: patience * 2 / 5, expected: Expected::default() }
     }
 
@@ -124,7 +124,7 @@ impl Dialer {
 
     /// Connects with the password that is found for the address. With `sslmode=prefer`, a server whose TLS cannot be used, or
     /// that wants none, is asked again without.
-    async fn connect_with(&self, config: &tokio_postgres::Config) -> Result<Connected, DbError> {
+    async fn connect_with(&self, config: &tokio_postgres::Config) -> Result<ClientAndConnection, DbError> {
         let found = password::find(&self.address);
         let mut config = config.clone();
         if let Some(password) = &found.password {
@@ -132,20 +132,20 @@ impl Dialer {
         }
         let first = self.connect_once(&config).await;
         let error = match first {
-            Err(Attempt::Failed(error))
+            Err(ConnectFailure::Failed(error))
                 if config.get_ssl_mode() == SslMode::Prefer && is_about_tls(&error) =>
             {
                 match self.connect_once(config.ssl_mode(SslMode::Disable)).await {
                     Ok(connected) => return Ok(connected),
-                    Err(_) => Attempt::Failed(error),
+                    Err(_) => ConnectFailure::Failed(error),
                 }
             }
             Ok(connected) => return Ok(connected),
             Err(error) => error,
         };
         Err(match error {
-            Attempt::Late => DbError::Unconnected("cannot connect: no answer in time".to_owned()),
-            Attempt::Failed(error) => match tls::advice(&error) {
+            ConnectFailure::Late => DbError::Unconnected("cannot connect: no answer in time".to_owned()),
+            ConnectFailure::Failed(error) => match tls::advice(&error) {
                 Some(advice) => DbError::Tls(format!("cannot connect: {}; {advice}", reason(&error))),
                 None => DbError::Unconnected(format!(
                     "cannot connect: {}{}",
@@ -156,16 +156,19 @@ impl Dialer {
         })
     }
 
-    async fn connect_once(&self, config: &tokio_postgres::Config) -> Result<Connected, Attempt> {
+    async fn connect_once(
+        &self,
+        config: &tokio_postgres::Config,
+    ) -> Result<ClientAndConnection, ConnectFailure> {
         match tokio::time::timeout(self.patience, config.connect(self.tls.clone())).await {
-            Ok(connected) => connected.map_err(Attempt::Failed),
-            Err(_) => Err(Attempt::Late),
+            Ok(connected) => connected.map_err(ConnectFailure::Failed),
+            Err(_) => Err(ConnectFailure::Late),
         }
     }
 }
 
 /// Why one attempt to connect has no connection.
-enum Attempt {
+enum ConnectFailure {
     /// The driver or the server said so.
     Failed(tokio_postgres::Error),
     /// No answer came in time.
@@ -181,7 +184,7 @@ fn is_about_tls(error: &tokio_postgres::Error) -> bool {
 }
 
 /// What a connection is made of: what sends, and what carries.
-type Connected = (
+type ClientAndConnection = (
     Client,
     tokio_postgres::Connection<
         tokio_postgres::Socket,
@@ -217,8 +220,8 @@ impl Link {
     /// the session bounds its waits.
     pub(super) async fn write(
         &mut self,
-        statements: &[(&'static str, Vec<Value<'_>>)],
-    ) -> Result<Vec<Vec<Row>>, DbError> {
+        statements: &[(&'static str, Vec<SqlValue<'_>>)],
+    ) -> Result<Vec<Vec<SqlRow>>, DbError> {
         match statements {
             [(sql, values)] if self.is_bounded => Ok(vec![self.query(sql, values).await?]),
             several => self.transaction(several, true).await,
@@ -235,9 +238,9 @@ impl Link {
     /// `commit`, the transaction stays open, also after an error.
     pub(super) async fn transaction(
         &mut self,
-        statements: &[(&'static str, Vec<Value<'_>>)],
+        statements: &[(&'static str, Vec<SqlValue<'_>>)],
         commit: bool,
-    ) -> Result<Vec<Vec<Row>>, DbError> {
+    ) -> Result<Vec<Vec<SqlRow>>, DbError> {
         let mut ready = Vec::with_capacity(statements.len());
         for (sql, values) in statements {
             ready.push(self.ready(sql, values).await?);
@@ -268,7 +271,11 @@ impl Link {
         rows.into_iter().map(|rows| rows.iter().map(cells).collect()).collect()
     }
 
-    async fn ready(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Option<Statement>, DbError> {
+    async fn ready(
+        &mut self,
+        sql: &'static str,
+        values: &[SqlValue<'_>],
+    ) -> Result<Option<Statement>, DbError> {
         let Some(prepared) = &mut self.prepared else { return Ok(None) };
         if let Some(statement) = prepared.get(sql) {
             return Ok(Some(statement.clone()));
@@ -292,7 +299,7 @@ impl Link {
         &self,
         sql: &'static str,
         statement: Option<&Statement>,
-        values: &[Value<'_>],
+        values: &[SqlValue<'_>],
     ) -> Result<Vec<tokio_postgres::Row>, tokio_postgres::Error> {
         let values: Vec<(Box<dyn ToSql + Sync + Send + '_>, Type)> =
             values.iter().map(|value| (parameter(value), type_of(value))).collect();
@@ -337,7 +344,7 @@ impl Link {
 }
 
 impl Executor for Link {
-    async fn query(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<Row>, DbError> {
+    async fn query(&mut self, sql: &'static str, values: &[SqlValue<'_>]) -> Result<Vec<SqlRow>, DbError> {
         let statement = self.ready(sql, values).await?;
         let result = within(self.patience, self.send(sql, statement.as_ref(), values)).await;
         self.checked(result)?.iter().map(cells).collect()
@@ -381,33 +388,35 @@ fn reason(error: &tokio_postgres::Error) -> String {
     told
 }
 
-fn type_of(value: &Value<'_>) -> Type {
+fn type_of(value: &SqlValue<'_>) -> Type {
     match value {
-        Value::Bytes(_) => Type::BYTEA,
-        Value::Text(_) => Type::TEXT,
-        Value::Int(_) => Type::INT8,
-        Value::Uuid(_) => Type::UUID,
-        Value::BytesList(_) => Type::BYTEA_ARRAY,
-        Value::TextList(_) => Type::TEXT_ARRAY,
-        Value::IntList(_) => Type::INT8_ARRAY,
-        Value::UuidList(_) => Type::UUID_ARRAY,
+        SqlValue::Bytes(_) => Type::BYTEA,
+        SqlValue::Text(_) => Type::TEXT,
+        SqlValue::Int(_) => Type::INT8,
+        SqlValue::Uuid(_) => Type::UUID,
+        SqlValue::BytesList(_) => Type::BYTEA_ARRAY,
+        SqlValue::TextList(_) => Type::TEXT_ARRAY,
+        SqlValue::IntList(_) => Type::INT8_ARRAY,
+        SqlValue::UuidList(_) => Type::UUID_ARRAY,
     }
 }
 
-fn parameter<'a>(value: &'a Value<'a>) -> Box<dyn ToSql + Sync + Send + 'a> {
+fn parameter<'a>(value: &'a SqlValue<'a>) -> Box<dyn ToSql + Sync + Send + 'a> {
     match value {
-        Value::Bytes(bytes) => Box::new(bytes),
-        Value::Text(text) => Box::new(text),
-        Value::Int(number) => Box::new(number),
-        Value::Uuid(id) => Box::new(Uuid::from_bytes(*id)),
-        Value::BytesList(list) => Box::new(list),
-        Value::TextList(list) => Box::new(list),
-        Value::IntList(list) => Box::new(list),
-        Value::UuidList(list) => Box::new(list.iter().copied().map(Uuid::from_bytes).collect::<Vec<Uuid>>()),
+        SqlValue::Bytes(bytes) => Box::new(bytes),
+        SqlValue::Text(text) => Box::new(text),
+        SqlValue::Int(number) => Box::new(number),
+        SqlValue::Uuid(id) => Box::new(Uuid::from_bytes(*id)),
+        SqlValue::BytesList(list) => Box::new(list),
+        SqlValue::TextList(list) => Box::new(list),
+        SqlValue::IntList(list) => Box::new(list),
+        SqlValue::UuidList(list) => {
+            Box::new(list.iter().copied().map(Uuid::from_bytes).collect::<Vec<Uuid>>())
+        }
     }
 }
 
-fn cells(row: &tokio_postgres::Row) -> Result<Row, DbError> {
+fn cells(row: &tokio_postgres::Row) -> Result<SqlRow, DbError> {
     let cell = |(number, column): (usize, &tokio_postgres::Column)| {
         let unreadable = |error: tokio_postgres::Error| DbError::unreadable("a column", error);
         Ok(match *column.type_() {
@@ -425,5 +434,5 @@ fn cells(row: &tokio_postgres::Row) -> Result<Row, DbError> {
             _ => row.try_get::<_, Option<String>>(number).map_err(unreadable)?.map_or(Cell::Null, Cell::Text),
         })
     };
-    row.columns().iter().enumerate().map(cell).collect::<Result<_, _>>().map(Row)
+    row.columns().iter().enumerate().map(cell).collect::<Result<_, _>>().map(SqlRow)
 }

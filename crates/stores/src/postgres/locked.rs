@@ -21,13 +21,13 @@ const LAST_PAUSE: Duration = Duration::from_secs(1);
 const MANY: usize = 1024;
 
 /// A record that another transaction holds.
-struct Held {
+struct LockedRecord {
     next_try: Instant,
     pause: Duration,
 }
 
 /// When a change of a record may be tried.
-enum Turn {
+enum LockTurn {
     /// At once: the record is not known to be locked.
     Free,
     /// At once and alone: the record was locked.
@@ -40,7 +40,7 @@ enum Turn {
 #[derive(Clone)]
 pub(super) struct WaitingRoom {
     jobs: WeakSender<Pending>,
-    held: Arc<Mutex<HashMap<RecordId, Held>>>,
+    held: Arc<Mutex<HashMap<RecordId, LockedRecord>>>,
     waiting: Arc<AtomicUsize>,
     /// How long a change waits in all.
     patience: Duration,
@@ -54,7 +54,7 @@ impl WaitingRoom {
         WaitingRoom { jobs, held: Arc::default(), waiting: Arc::default(), patience, room }
     }
 
-    fn held(&self) -> MutexGuard<'_, HashMap<RecordId, Held>> {
+    fn held(&self) -> MutexGuard<'_, HashMap<RecordId, LockedRecord>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -63,23 +63,23 @@ impl WaitingRoom {
         let (Work::Claim(_) | Work::Apply(..)) = &pending.job.work else { return Some(pending) };
         let Some(id) = pending.job.work.record_id() else { return Some(pending) };
         match self.take_turn(&id) {
-            Turn::Free => Some(pending),
-            Turn::Now => Some(Pending { lock: Some(pending.lock.unwrap_or_default()), ..pending }),
-            Turn::Later => {
+            LockTurn::Free => Some(pending),
+            LockTurn::Now => Some(Pending { lock: Some(pending.lock.unwrap_or_default()), ..pending }),
+            LockTurn::Later => {
                 self.wait(pending);
                 None
             }
         }
     }
 
-    fn take_turn(&self, id: &RecordId) -> Turn {
+    fn take_turn(&self, id: &RecordId) -> LockTurn {
         let now = Instant::now();
         match self.held().get_mut(id) {
-            None => Turn::Free,
-            Some(held) if now < held.next_try => Turn::Later,
+            None => LockTurn::Free,
+            Some(held) if now < held.next_try => LockTurn::Later,
             Some(held) => {
                 held.next_try = now + held.pause;
-                Turn::Now
+                LockTurn::Now
             }
         }
     }
@@ -92,7 +92,7 @@ impl WaitingRoom {
             if held.len() >= MANY {
                 held.retain(|_, held| now < held.next_try + LAST_PAUSE);
             }
-            let held = held.entry(id).or_insert(Held { next_try: now, pause: FIRST_PAUSE / 2 });
+            let held = held.entry(id).or_insert(LockedRecord { next_try: now, pause: FIRST_PAUSE / 2 });
             held.pause = (held.pause * 2).min(LAST_PAUSE);
             held.next_try = now + held.pause;
         }

@@ -58,21 +58,21 @@ use semel_core::{
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 use crate::access::Access;
-pub use address::{Address, AddressError};
+pub use address::{DatabaseAddress, DatabaseAddressError};
 pub use api_keys::PostgresKeys;
-pub use clock::{Asked, StoreClock};
+pub use clock::{SentAt, StoreClock};
 pub use errors::DbError;
-pub use executor::{Cell, Executor, Row, Value};
+pub use executor::{Cell, Executor, SqlRow, SqlValue};
 pub use expected::store_id;
-use job::{Done, Pending, Work};
-use lane::{Counters, Lane, Levers};
+use job::{JobResult, Pending, Work};
+use lane::{Lane, LaneCounters, LaneLevers};
 use link::Dialer;
 use locked::WaitingRoom;
 pub use phases::{Hold, begin_phase, hold, mark};
 pub use queries::{
     Attempted, apply, claim, confirm, has_message, is_claimed_by, lock_command, push_message, settle_first,
 };
-use schema::Found;
+use schema::SchemaAge;
 pub use schema::{SCHEMA_VERSION, known_version};
 pub use session::{GIVE_LOCKS_BACK, IS_SESSION_UNCHANGED, RESET_LOCK_TIMEOUT, begin};
 use side_link::SideLink;
@@ -100,7 +100,7 @@ impl Default for PostgresOptions {
 
 /// Why a database cannot be used. Each says what to do about it.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum PostgresOpenError {
     /// It cannot be reached, or does not let us in.
     #[error(
         "cannot use the PostgreSQL database {address}: {why}; see that the server runs there, and that the address of \
@@ -168,8 +168,8 @@ pub struct PostgresStore {
     outbox: outbox::Connections,
     dialer: Dialer,
     #[cfg_attr(not(feature = "test-levers"), allow(dead_code, reason = "only tests pull them"))]
-    levers: Levers,
-    counters: Arc<Counters>,
+    levers: LaneLevers,
+    counters: Arc<LaneCounters>,
     tier: Arc<std::sync::Mutex<KnownTier>>,
 }
 
@@ -190,12 +190,15 @@ pub struct Sent {
 
 impl PostgresStore {
     /// Connects, and brings the database to this version's schema where needed.
-    pub async fn open(address: &Address) -> Result<PostgresStore, OpenError> {
+    pub async fn open(address: &DatabaseAddress) -> Result<PostgresStore, PostgresOpenError> {
         PostgresStore::open_with(address, &PostgresOptions::default()).await
     }
 
     /// The same, with options.
-    pub async fn open_with(address: &Address, options: &PostgresOptions) -> Result<PostgresStore, OpenError> {
+    pub async fn open_with(
+        address: &DatabaseAddress,
+        options: &PostgresOptions,
+    ) -> Result<PostgresStore, PostgresOpenError> {
         let (dialer, mut link) = connect(address, options).await?;
         prepare(address, options.access, &mut link).await?;
         learn(address, &dialer, &mut link).await?;
@@ -205,10 +208,10 @@ impl PostgresStore {
         let (sender, jobs) = mpsc::channel(options.queue.max(1));
         let jobs = Arc::new(Mutex::new(jobs));
         let waiting_room = WaitingRoom::new(sender.downgrade(), dialer.lock_wait, options.queue);
-        let (levers, counters) = (Levers::default(), Arc::new(Counters::default()));
+        let (levers, counters) = (LaneLevers::default(), Arc::new(LaneCounters::default()));
         levers.obey();
         levers.clock.look(&mut link).await.map_err(|error| unreachable(address, &error))?;
-        let known = known::KnownRecords::default();
+        let known = known::ClaimedRecords::default();
         for _ in 0..options.lanes.max(1) {
             let lane = Lane {
                 dialer: dialer.for_groups(),
@@ -288,7 +291,7 @@ impl PostgresStore {
     }
 
     /// Hands the work to a lane and waits until it is done. What was handed over is done even if nobody waits.
-    async fn send(&self, work: Work) -> Result<Done, StoreError> {
+    async fn send(&self, work: Work) -> Result<JobResult, StoreError> {
         let (reply, done) = oneshot::channel();
         self.jobs.try_send(Pending::new(work, reply)).map_err(|error| {
             let why = match error {
@@ -302,72 +305,88 @@ impl PostgresStore {
 
     async fn answer(&self, work: Work) -> Result<StoreAnswer, StoreError> {
         match self.send(work).await? {
-            Done::Answer(answer) => Ok(*answer),
-            Done::Snapshot(_) => Err(StoreError::Ambiguous("a lane answered something else".into())),
+            JobResult::Answer(answer) => Ok(*answer),
+            JobResult::Snapshot(_) => Err(StoreError::Ambiguous("a lane answered something else".into())),
         }
     }
 
     async fn snapshot(&self, work: Work) -> Result<Snapshot, StoreError> {
         match self.send(work).await? {
-            Done::Snapshot(snapshot) => Ok(*snapshot),
-            Done::Answer(_) => Err(StoreError::Unavailable("a lane answered something else".into())),
+            JobResult::Snapshot(snapshot) => Ok(*snapshot),
+            JobResult::Answer(_) => Err(StoreError::Unavailable("a lane answered something else".into())),
         }
     }
 }
 
 /// Brings a database to this version's schema, and says which version that is.
-pub async fn migrate_database(address: &Address) -> Result<i64, OpenError> {
+pub async fn migrate_database(address: &DatabaseAddress) -> Result<i64, PostgresOpenError> {
     let (_, mut link) = connect(address, &PostgresOptions::default()).await?;
     migrate(address, &mut link).await?;
     Ok(schema::known_version())
 }
 
 /// Whether the database has the tables of any version of Semel. Changes nothing.
-pub async fn has_tables(address: &Address) -> Result<bool, OpenError> {
+pub async fn has_tables(address: &DatabaseAddress) -> Result<bool, PostgresOpenError> {
     let (_, mut link) = connect(address, &PostgresOptions::default()).await?;
     let found = schema::version(&mut link).await.map_err(|error| unreachable(address, &error))?;
-    Ok(found != Found::Older(0))
+    Ok(found != SchemaAge::Older(0))
 }
 
-async fn connect(address: &Address, options: &PostgresOptions) -> Result<(Dialer, link::Link), OpenError> {
-    let tls = tls::Tls::new(address).map_err(|why| OpenError::Tls { address: address.describe(), why })?;
+async fn connect(
+    address: &DatabaseAddress,
+    options: &PostgresOptions,
+) -> Result<(Dialer, link::Link), PostgresOpenError> {
+    let tls =
+        tls::Tls::new(address).map_err(|why| PostgresOpenError::Tls { address: address.describe(), why })?;
     let dialer = Dialer::new(address.clone(), tls, options.patience);
     let link = dialer.connect().await.map_err(|error| unreachable(address, &error))?;
     Ok((dialer, link))
 }
 
 /// Brings the tables to this version's schema; where they may only be read, refuses any other.
-async fn prepare(address: &Address, access: Access, link: &mut link::Link) -> Result<(), OpenError> {
+async fn prepare(
+    address: &DatabaseAddress,
+    access: Access,
+    link: &mut link::Link,
+) -> Result<(), PostgresOpenError> {
     if access == Access::Write {
         return migrate(address, link).await;
     }
     let (found, address) =
         (schema::version(link).await.map_err(|error| unreachable(address, &error))?, address.describe());
     match found {
-        Found::Current => Ok(()),
-        Found::Older(found) => Err(OpenError::OlderSchema { address, found }),
-        Found::Newer(found) => Err(OpenError::NewerSchema { address, found }),
+        SchemaAge::Current => Ok(()),
+        SchemaAge::Older(found) => Err(PostgresOpenError::OlderSchema { address, found }),
+        SchemaAge::Newer(found) => Err(PostgresOpenError::NewerSchema { address, found }),
     }
 }
 
-async fn migrate(address: &Address, link: &mut link::Link) -> Result<(), OpenError> {
+async fn migrate(address: &DatabaseAddress, link: &mut link::Link) -> Result<(), PostgresOpenError> {
     match schema::migrate(link).await {
-        Ok(Found::Newer(found)) => Err(OpenError::NewerSchema { address: address.describe(), found }),
-        Ok(Found::Current | Found::Older(_)) => Ok(()),
-        Err(error) => Err(OpenError::NotMigrated { address: address.describe(), why: error.to_string() }),
+        Ok(SchemaAge::Newer(found)) => {
+            Err(PostgresOpenError::NewerSchema { address: address.describe(), found })
+        }
+        Ok(SchemaAge::Current | SchemaAge::Older(_)) => Ok(()),
+        Err(error) => {
+            Err(PostgresOpenError::NotMigrated { address: address.describe(), why: error.to_string() })
+        }
     }
 }
 
 /// Remembers which store this is: no later connection may lead to another.
-async fn learn(address: &Address, dialer: &Dialer, link: &mut link::Link) -> Result<(), OpenError> {
+async fn learn(
+    address: &DatabaseAddress,
+    dialer: &Dialer,
+    link: &mut link::Link,
+) -> Result<(), PostgresOpenError> {
     dialer.expected.learn(link).await.map_err(|error| unreachable(address, &error))
 }
 
-fn unreachable(address: &Address, error: &DbError) -> OpenError {
+fn unreachable(address: &DatabaseAddress, error: &DbError) -> PostgresOpenError {
     let (address, why) = (address.describe(), error.to_string());
     match error {
-        DbError::Tls(_) => OpenError::Tls { address, why },
-        _ => OpenError::Unreachable { address, why },
+        DbError::Tls(_) => PostgresOpenError::Tls { address, why },
+        _ => PostgresOpenError::Unreachable { address, why },
     }
 }
 

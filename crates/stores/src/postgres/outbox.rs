@@ -17,7 +17,7 @@ use super::PostgresStore;
 use super::clock::StoreClock;
 use super::clock::now;
 use super::errors::DbError;
-use super::executor::{Executor, Row, Value};
+use super::executor::{Executor, SqlRow, SqlValue};
 use super::link::{Dialer, Link};
 use super::queries::{lock_command, tell};
 use super::schema;
@@ -243,13 +243,13 @@ async fn with_command(
     command: OperationId,
     offset: i64,
     sql: &'static str,
-    values: &[Value<'_>],
+    values: &[SqlValue<'_>],
     event: impl Fn(&Head, bool) -> Option<Event>,
 ) -> Result<bool, DbError> {
     link.run("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
     let changed = async {
         let record = lock_command(link, command, offset).await?.map(|(record, _)| record);
-        let others = [Value::Uuid(*command.as_bytes())];
+        let others = [SqlValue::Uuid(*command.as_bytes())];
         let others = link.query(UNDELIVERED, &others).await?.first().and_then(|row| row.int(0)) > Some(1);
         let event = record.as_ref().and_then(|record| event(&record.head, others));
         let changed = link.query(sql, values).await?;
@@ -269,11 +269,11 @@ async fn with_command(
 }
 
 /// Frees the message behind the one that has ended: the row has its command and its place.
-async fn unblock_after(link: &mut Link, ended: &Row) -> Result<(), DbError> {
+async fn unblock_after(link: &mut Link, ended: &SqlRow) -> Result<(), DbError> {
     let (Some(command), Some(place)) = (ended.uuid(0), ended.int(1)) else {
         return Err(DbError::unreadable("position", "there is none"));
     };
-    link.query(UNBLOCK, &[Value::Uuid(command), Value::Int(Some(place))]).await.map(|_| ())
+    link.query(UNBLOCK, &[SqlValue::Uuid(command), SqlValue::Int(Some(place))]).await.map(|_| ())
 }
 
 /// Sends statements as one transaction: committed if `work` says that something changed.
@@ -291,11 +291,11 @@ pub(super) async fn in_transaction<T>(
 /// how many.
 async fn block(link: &mut Link, offset: i64) -> Result<usize, DbError> {
     let blocked = in_transaction(link, async |link: &mut Link| {
-        let pairs = link.query(WAITING_FOR, &[Value::Int(Some(offset)), count(WINDOW)]).await?;
+        let pairs = link.query(WAITING_FOR, &[SqlValue::Int(Some(offset)), count(WINDOW)]).await?;
         if pairs.is_empty() {
             return Ok(None);
         }
-        let list = |column| Value::TextList(pairs.iter().map(|row| row.text(column)).collect());
+        let list = |column| SqlValue::TextList(pairs.iter().map(|row| row.text(column)).collect());
         link.query(HOLD, &[list(1)]).await?;
         link.query(BLOCK, &[list(0)]).await?;
         Ok(Some(pairs.len()))
@@ -312,11 +312,11 @@ async fn settle_holder(
 ) -> Result<bool, DbError> {
     let settled = in_transaction(link, async |link: &mut Link| {
         let values = [
-            Value::Int(Some(offset)),
-            Value::Text(Some(&fence.event_id)),
-            Value::Int(Some(fence.epoch)),
-            Value::Bytes(Some(fence.token.as_bytes())),
-            Value::Text(why),
+            SqlValue::Int(Some(offset)),
+            SqlValue::Text(Some(&fence.event_id)),
+            SqlValue::Int(Some(fence.epoch)),
+            SqlValue::Bytes(Some(fence.token.as_bytes())),
+            SqlValue::Text(why),
         ];
         let settled = link.query(SETTLE_HOLDER, &values).await?;
         let Some(settled) = settled.first() else { return Ok(None) };
@@ -325,7 +325,7 @@ async fn settle_holder(
     Ok(settled.await?.is_some())
 }
 
-fn message(row: &Row) -> Result<Message, DbError> {
+fn message(row: &SqlRow) -> Result<Message, DbError> {
     let text = |column| row.text(column).unwrap_or_default().to_owned();
     let int = |column| row.int(column).unwrap_or(0);
     let time = |column| Timestamp::from_millis(int(column));
@@ -360,8 +360,8 @@ fn millis(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX / 4).min(i64::MAX / 4)
 }
 
-fn count(limit: usize) -> Value<'static> {
-    Value::Int(Some(i64::try_from(limit).unwrap_or(i64::MAX)))
+fn count(limit: usize) -> SqlValue<'static> {
+    SqlValue::Int(Some(i64::try_from(limit).unwrap_or(i64::MAX)))
 }
 
 #[async_trait]
@@ -376,9 +376,9 @@ impl Outbox for PostgresStore {
                 let mut taken: Vec<Message> = Vec::new();
                 for _ in 0..ROUNDS {
                     let values = [
-                        Value::Int(Some(offset)),
-                        Value::Bytes(Some(take.token.as_bytes())),
-                        Value::Int(Some(millis(take.lease))),
+                        SqlValue::Int(Some(offset)),
+                        SqlValue::Bytes(Some(take.token.as_bytes())),
+                        SqlValue::Int(Some(millis(take.lease))),
                         count(take.limit - taken.len()),
                         count(WINDOW.max(take.limit)),
                     ];
@@ -410,10 +410,10 @@ impl Outbox for PostgresStore {
             .next()
             .with(move |mut lent| async move {
                 let values = [
-                    Value::Text(Some(&fence.event_id)),
-                    Value::Int(Some(fence.epoch)),
-                    Value::Bytes(Some(fence.token.as_bytes())),
-                    Value::Text(Some(&reference)),
+                    SqlValue::Text(Some(&fence.event_id)),
+                    SqlValue::Int(Some(fence.epoch)),
+                    SqlValue::Bytes(Some(fence.token.as_bytes())),
+                    SqlValue::Text(Some(&reference)),
                 ];
                 Ok(lent.link()?.query(ACCEPT, &values).await?.len() == 1)
             })
@@ -431,13 +431,13 @@ impl Outbox for PostgresStore {
                     Next::Dead => (MessageState::Dead, Duration::ZERO),
                 };
                 let values = [
-                    Value::Int(Some(lent.offset)),
-                    Value::Text(Some(&fence.event_id)),
-                    Value::Int(Some(fence.epoch)),
-                    Value::Bytes(Some(fence.token.as_bytes())),
-                    Value::Text(Some(state.as_str())),
-                    Value::Int(Some(millis(after))),
-                    Value::Text(why.as_deref()),
+                    SqlValue::Int(Some(lent.offset)),
+                    SqlValue::Text(Some(&fence.event_id)),
+                    SqlValue::Int(Some(fence.epoch)),
+                    SqlValue::Bytes(Some(fence.token.as_bytes())),
+                    SqlValue::Text(Some(state.as_str())),
+                    SqlValue::Int(Some(millis(after))),
+                    SqlValue::Text(why.as_deref()),
                 ];
                 let offset = lent.offset;
                 let link = lent.link()?;
@@ -465,7 +465,7 @@ impl Outbox for PostgresStore {
         self.outbox
             .next()
             .with(move |mut lent| async move {
-                let values = [Value::Int(Some(lent.offset)), Value::Text(Some(&event_id))];
+                let values = [SqlValue::Int(Some(lent.offset)), SqlValue::Text(Some(&event_id))];
                 let rows = lent.link()?.query(GET, &values).await?;
                 let row = rows.first().ok_or_else(|| DbError::unreadable("now", "there is no time"))?;
                 let now = Timestamp::from_millis(row.int(15).unwrap_or(0));
@@ -481,10 +481,10 @@ impl Outbox for PostgresStore {
             .next()
             .with(move |mut lent| async move {
                 let values = [
-                    Value::Text(filter.state.map(MessageState::as_str)),
-                    Value::Text(filter.kind.as_deref()),
-                    Value::Int(filter.created_before.map(Timestamp::as_millis)),
-                    Value::Text(Some(filter.after.as_deref().unwrap_or_default())),
+                    SqlValue::Text(filter.state.map(MessageState::as_str)),
+                    SqlValue::Text(filter.kind.as_deref()),
+                    SqlValue::Int(filter.created_before.map(Timestamp::as_millis)),
+                    SqlValue::Text(Some(filter.after.as_deref().unwrap_or_default())),
                     count(filter.limit),
                 ];
                 let sql = if filter.state == Some(MessageState::Dead) { LIST_DEAD } else { LIST };
@@ -507,12 +507,12 @@ impl Outbox for PostgresStore {
                 let link = lent.link()?;
                 let now = schema::now(link).await?.as_millis().saturating_add(offset);
                 let values = [
-                    Value::Text(Some(&event_id)),
-                    Value::Int(Some(now)),
-                    Value::Uuid(*RandomIds.operation_id(Timestamp::from_millis(now)).as_bytes()),
-                    Value::Text(Some(&note.who)),
-                    Value::Text(Some(&note.action)),
-                    Value::Text(Some(&note.why)),
+                    SqlValue::Text(Some(&event_id)),
+                    SqlValue::Int(Some(now)),
+                    SqlValue::Uuid(*RandomIds.operation_id(Timestamp::from_millis(now)).as_bytes()),
+                    SqlValue::Text(Some(&note.who)),
+                    SqlValue::Text(Some(&note.action)),
+                    SqlValue::Text(Some(&note.why)),
                 ];
                 let Some(command) = event_id.split_once(':').and_then(|(id, _)| id.parse().ok()) else {
                     return Ok(false);
@@ -535,7 +535,7 @@ impl Outbox for PostgresStore {
             .next()
             .with(move |mut lent| async move {
                 let values =
-                    [Value::Int(Some(lent.offset)), Value::Int(Some(millis(retention))), count(limit)];
+                    [SqlValue::Int(Some(lent.offset)), SqlValue::Int(Some(millis(retention))), count(limit)];
                 let rows = lent.link()?.query(REAP, &values).await?;
                 let gone = rows.first().and_then(|row| row.int(0)).unwrap_or(0);
                 Ok(usize::try_from(gone).unwrap_or(0))

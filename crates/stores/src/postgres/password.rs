@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use tokio_postgres::config::Host;
 
-use super::address::Address;
+use super::address::DatabaseAddress;
 
 /// The size up to which a password file is read.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -36,11 +36,11 @@ impl FoundPassword {
 }
 
 /// Finds the password of this address, unless the address has it.
-pub(super) fn find(address: &Address) -> FoundPassword {
+pub(super) fn find(address: &DatabaseAddress) -> FoundPassword {
     find_in(address, &|name| std::env::var_os(name).filter(|value| !value.is_empty()))
 }
 
-fn find_in(address: &Address, environment: &dyn Fn(&str) -> Option<OsString>) -> FoundPassword {
+fn find_in(address: &DatabaseAddress, environment: &dyn Fn(&str) -> Option<OsString>) -> FoundPassword {
     if address.config.get_password().is_some() {
         return FoundPassword::default();
     }
@@ -88,7 +88,7 @@ fn read(path: &Path) -> Result<Option<String>, String> {
 }
 
 /// The password of the first line that fits. One connection string has one password, so hosts of one address must agree.
-fn look_up(file: &str, address: &Address) -> Result<Option<String>, &'static str> {
+fn look_up(file: &str, address: &DatabaseAddress) -> Result<Option<String>, &'static str> {
     let config = &address.config;
     let system_user = || std::env::var("USER").unwrap_or_default();
     let user = config.get_user().map_or_else(system_user, ToOwned::to_owned);
@@ -146,7 +146,7 @@ mod tests {
 
     use super::*;
 
-    fn address(text: &str) -> Address {
+    fn address(text: &str) -> DatabaseAddress {
         text.parse().expect("it is an address")
     }
 

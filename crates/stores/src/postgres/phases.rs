@@ -8,7 +8,7 @@ use std::time::Duration;
 use semel_core::{Event, Fence, Mark, OperationId, RecordId};
 
 use super::errors::DbError;
-use super::executor::{Executor, Value};
+use super::executor::{Executor, SqlValue};
 use super::queries::tell;
 use super::session::{BEGIN, commit_as_begun, is_joined};
 use super::steps;
@@ -46,9 +46,9 @@ pub fn begin_phase(idle: Duration) -> String {
 /// Sees to it that nobody else takes up the command before the transaction ends.
 pub async fn hold(db: &mut impl Executor, id: &RecordId, fence: Fence) -> Result<Hold, DbError> {
     let values = [
-        Value::Bytes(Some(id.as_bytes())),
-        Value::Int(Some(fence.epoch.into())),
-        Value::Bytes(Some(fence.token.as_bytes())),
+        SqlValue::Bytes(Some(id.as_bytes())),
+        SqlValue::Int(Some(fence.epoch.into())),
+        SqlValue::Bytes(Some(fence.token.as_bytes())),
     ];
     let rows = db.query(HOLD, &values).await?;
     db.commit_waits(rows.first().and_then(|row| row.int(1)) == Some(1));

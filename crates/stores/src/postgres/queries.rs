@@ -12,12 +12,12 @@ use semel_core::{
 
 use super::clock::{now, steady};
 use super::errors::DbError;
-use super::executor::{Executor, Row, Value};
-use super::first::{Tried, first, first_values, fresh, try_first};
+use super::executor::{Executor, SqlRow, SqlValue};
+use super::first::{FirstTry, first, first_values, fresh, try_first};
 use super::rows::{Versioned, record, record_columns};
 use super::session::{commit_as_begun, is_joined, reset_lock_timeout};
 use super::steps;
-use crate::columns::Columns;
+use crate::columns::RecordColumns;
 use crate::contested::contested;
 
 /// The record with its id, if there is one, and the time in any case.
@@ -187,9 +187,9 @@ pub async fn claim<E: Executor>(db: &mut E, claim: &Claim, offset: i64) -> Attem
     }
     if E::JOINED {
         match try_first(db, claim, offset).await? {
-            Tried::First(answer) => return Ok(Some(*answer)),
-            Tried::Beaten => return Ok(None),
-            Tried::NotFirst => {}
+            FirstTry::First(answer) => return Ok(Some(*answer)),
+            FirstTry::Beaten => return Ok(None),
+            FirstTry::NotFirst => {}
         }
     }
     let (mut before, mut now) = (None, None);
@@ -243,7 +243,7 @@ async fn event_of(
 ) -> Result<Event, DbError> {
     let (Some(command), Some(_)) = (command, change.call()) else { return Ok(*change.event()) };
     let steps = steps::progress(db, command).await?;
-    let has_input = !db.query(HAS_REQUEST, &[Value::Uuid(*command.as_bytes())]).await?.is_empty();
+    let has_input = !db.query(HAS_REQUEST, &[SqlValue::Uuid(*command.as_bytes())]).await?.is_empty();
     Ok(change.event_for(&steps, has_input))
 }
 
@@ -265,7 +265,7 @@ pub async fn lock_command(
     id: OperationId,
     offset: i64,
 ) -> Result<Option<(Record, Timestamp)>, DbError> {
-    let rows = db.query(LOCK_COMMAND, &[Value::Int(Some(offset)), Value::Uuid(*id.as_bytes())]).await?;
+    let rows = db.query(LOCK_COMMAND, &[SqlValue::Int(Some(offset)), SqlValue::Uuid(*id.as_bytes())]).await?;
     let Some(row) = rows.into_iter().next() else { return Ok(None) };
     let (found, now) = snapshot(row)?;
     Ok(found.map(|found| (found.record, now)))
@@ -291,17 +291,17 @@ pub async fn push_message(
     payload: &[u8],
 ) -> Result<bool, DbError> {
     let values = [
-        Value::Text(Some(event_id)),
-        Value::Uuid(*command.as_bytes()),
-        Value::Text(Some(kind)),
-        Value::Bytes(Some(payload)),
+        SqlValue::Text(Some(event_id)),
+        SqlValue::Uuid(*command.as_bytes()),
+        SqlValue::Text(Some(kind)),
+        SqlValue::Bytes(Some(payload)),
     ];
     db.query(PUSH, &values).await.map(|rows| !rows.is_empty())
 }
 
 /// Whether the command has a message that is not delivered: one that was pushed and not taken back.
 pub async fn has_message(db: &mut impl Executor, command: OperationId) -> Result<bool, DbError> {
-    Ok(!db.query(HAS_MESSAGE, &[Value::Uuid(*command.as_bytes())]).await?.is_empty())
+    Ok(!db.query(HAS_MESSAGE, &[SqlValue::Uuid(*command.as_bytes())]).await?.is_empty())
 }
 
 /// Whether one of these attempts at a command was committed: its record carries the token.
@@ -312,14 +312,15 @@ pub async fn is_claimed_by(
 ) -> Result<bool, DbError> {
     let ids: Vec<RecordId> = ids.collect();
     let ids = ids.iter().map(|id| Some(&id.as_bytes()[..])).collect();
-    let values = [Value::BytesList(ids), Value::Bytes(Some(token.as_bytes()))];
+    let values = [SqlValue::BytesList(ids), SqlValue::Bytes(Some(token.as_bytes()))];
     Ok(!db.query(IS_CLAIMED_BY, &values).await?.is_empty())
 }
 
 /// Writes a record once more as it is. The commit of this waits for everything that an earlier one should have
 /// waited for. `false` if it is not the same attempt's any more.
 pub async fn confirm<E: Executor>(db: &mut E, record: &Record) -> Result<bool, DbError> {
-    let values = [Value::Bytes(Some(record.id.as_bytes())), Value::Bytes(Some(record.head.token.as_bytes()))];
+    let values =
+        [SqlValue::Bytes(Some(record.id.as_bytes())), SqlValue::Bytes(Some(record.head.token.as_bytes()))];
     let rows = db.query(if E::JOINED { CONFIRM_JOINED } else { CONFIRM }, &values).await?;
     db.commit_waits(rows.first().and_then(|row| row.int(1)) == Some(1));
     Ok(!rows.is_empty())
@@ -331,13 +332,13 @@ pub(super) async fn get(
     id: &RecordId,
     offset: i64,
 ) -> Result<(Option<Versioned>, Timestamp), DbError> {
-    let rows = db.query(GET, &[Value::Int(Some(offset)), Value::Bytes(Some(id.as_bytes()))]).await?;
+    let rows = db.query(GET, &[SqlValue::Int(Some(offset)), SqlValue::Bytes(Some(id.as_bytes()))]).await?;
     let row = rows.into_iter().next().ok_or_else(|| DbError::unreadable("now", "there is no time"))?;
     snapshot(row)
 }
 
 /// A row that begins with the time and goes on with a record, or with nothing.
-pub(super) fn snapshot(row: Row) -> Result<(Option<Versioned>, Timestamp), DbError> {
+pub(super) fn snapshot(row: SqlRow) -> Result<(Option<Versioned>, Timestamp), DbError> {
     let now = row.int(0).ok_or_else(|| DbError::unreadable("now", "there is no time"))?;
     let found = row.bytes(1).is_some().then(|| record(row, 1)).transpose()?;
     Ok((found, Timestamp::from_millis(now)))
@@ -346,11 +347,11 @@ pub(super) fn snapshot(row: Row) -> Result<(Option<Versioned>, Timestamp), DbErr
 /// Decides between first claims: the unique id does. `None` if the record was there already.
 async fn insert<E: Executor>(db: &mut E, claim: &Claim, offset: i64) -> Attempted {
     let Some(fresh) = fresh(claim, Timestamp::from_millis(0)) else { return Ok(None) };
-    let row = Columns::of(&fresh);
+    let row = RecordColumns::of(&fresh);
     let sql = if E::JOINED && claim.business_reference.is_none() { INSERT_JOINED } else { INSERT };
     let mut values = first_values(&row, offset);
-    let keeps = Value::Int(Some(row.keep_request.into()));
-    values.extend([Value::Int(row.start_by), Value::Int(row.ready_at), keeps]);
+    let keeps = SqlValue::Int(Some(row.keep_request.into()));
+    values.extend([SqlValue::Int(row.start_by), SqlValue::Int(row.ready_at), keeps]);
     let rows = db.query(sql, &values).await?;
     let Some(now) = rows.first().and_then(|row| row.int(0)).map(Timestamp::from_millis) else {
         return Ok(None);
@@ -395,44 +396,44 @@ async fn change(
 }
 
 async fn update<E: Executor>(db: &mut E, before: &Versioned, after: &Record) -> Result<bool, DbError> {
-    let row = Columns::of(after);
+    let row = RecordColumns::of(after);
     let result = row.result.as_ref();
     let values = [
-        Value::Bytes(Some(before.record.id.as_bytes())),
-        Value::Bytes(Some(before.record.head.token.as_bytes())),
-        Value::Int(Some(before.revision)),
-        Value::Uuid(row.operation_id),
-        Value::Int(Some(row.fingerprint_version.into())),
-        Value::Bytes(Some(&row.fingerprint)),
-        Value::Text(Some(&row.state)),
-        Value::Text(Some(&row.reason)),
-        Value::Int(Some(row.epoch.into())),
-        Value::Bytes(Some(&row.token)),
-        Value::Int(Some(row.lease_ms)),
-        Value::Int(Some(row.ttl_ms)),
-        Value::Int(row.tombstone_ttl_ms),
-        Value::Text(Some(&row.on_lease_expired)),
-        Value::Int(Some(row.quarantine_ms)),
-        Value::Int(row.due_at),
-        Value::Int(row.expires_at),
-        Value::Text(row.settled_by.as_deref()),
-        Value::Int(row.unknown_since),
-        Value::Int(row.reconcile_after),
-        Value::Int(row.attempts.map(Into::into)),
-        Value::Int(row.quarantine_until),
-        Value::Int(Some(row.created_at)),
-        Value::Int(Some(row.updated_at)),
-        Value::Text(Some(&row.history)),
-        Value::Int(result.map(|result| result.status.into())),
-        Value::Text(result.and_then(|result| result.resource.as_deref())),
-        Value::Int(result.map(|result| result.response_format.into())),
-        Value::Text(result.and_then(|result| result.encryption_key_id.as_deref())),
-        Value::Bytes(result.map(|result| &result.response[..])),
-        Value::Int(row.start_by),
-        Value::Int(row.ready_at),
-        Value::Int(Some(row.earlier_may_have_run.into())),
-        Value::Int(Some(row.partly_done.into())),
-        Value::Int(Some(row.keep_request.into())),
+        SqlValue::Bytes(Some(before.record.id.as_bytes())),
+        SqlValue::Bytes(Some(before.record.head.token.as_bytes())),
+        SqlValue::Int(Some(before.revision)),
+        SqlValue::Uuid(row.operation_id),
+        SqlValue::Int(Some(row.fingerprint_version.into())),
+        SqlValue::Bytes(Some(&row.fingerprint)),
+        SqlValue::Text(Some(&row.state)),
+        SqlValue::Text(Some(&row.reason)),
+        SqlValue::Int(Some(row.epoch.into())),
+        SqlValue::Bytes(Some(&row.token)),
+        SqlValue::Int(Some(row.lease_ms)),
+        SqlValue::Int(Some(row.ttl_ms)),
+        SqlValue::Int(row.tombstone_ttl_ms),
+        SqlValue::Text(Some(&row.on_lease_expired)),
+        SqlValue::Int(Some(row.quarantine_ms)),
+        SqlValue::Int(row.due_at),
+        SqlValue::Int(row.expires_at),
+        SqlValue::Text(row.settled_by.as_deref()),
+        SqlValue::Int(row.unknown_since),
+        SqlValue::Int(row.reconcile_after),
+        SqlValue::Int(row.attempts.map(Into::into)),
+        SqlValue::Int(row.quarantine_until),
+        SqlValue::Int(Some(row.created_at)),
+        SqlValue::Int(Some(row.updated_at)),
+        SqlValue::Text(Some(&row.history)),
+        SqlValue::Int(result.map(|result| result.status.into())),
+        SqlValue::Text(result.and_then(|result| result.resource.as_deref())),
+        SqlValue::Int(result.map(|result| result.response_format.into())),
+        SqlValue::Text(result.and_then(|result| result.encryption_key_id.as_deref())),
+        SqlValue::Bytes(result.map(|result| &result.response[..])),
+        SqlValue::Int(row.start_by),
+        SqlValue::Int(row.ready_at),
+        SqlValue::Int(Some(row.earlier_may_have_run.into())),
+        SqlValue::Int(Some(row.partly_done.into())),
+        SqlValue::Int(Some(row.keep_request.into())),
     ];
     let sql = if E::JOINED { UPDATE_JOINED } else { UPDATE };
     let rows = db.query(sql, &values).await?;
@@ -442,9 +443,9 @@ async fn update<E: Executor>(db: &mut E, before: &Versioned, after: &Record) -> 
 
 async fn delete(db: &mut impl Executor, before: &Versioned) -> Result<bool, DbError> {
     let values = [
-        Value::Bytes(Some(before.record.id.as_bytes())),
-        Value::Bytes(Some(before.record.head.token.as_bytes())),
-        Value::Int(Some(before.revision)),
+        SqlValue::Bytes(Some(before.record.id.as_bytes())),
+        SqlValue::Bytes(Some(before.record.head.token.as_bytes())),
+        SqlValue::Int(Some(before.revision)),
     ];
     Ok(!db.query(DELETE, &values).await?.is_empty())
 }
@@ -454,8 +455,9 @@ async fn holders(db: &mut impl Executor, claim: &Claim) -> Result<Vec<Holder>, D
     let Some(reference) = &claim.business_reference else { return Ok(Vec::new()) };
     let tenant = claim.scope.principal.tenant();
     let operations = claim.reference_operations().map(|name| Some(name.as_str())).collect();
-    let values = [Value::Text(Some(tenant)), Value::TextList(operations), Value::Text(Some(reference))];
-    let holder = |row: Row| {
+    let values =
+        [SqlValue::Text(Some(tenant)), SqlValue::TextList(operations), SqlValue::Text(Some(reference))];
+    let holder = |row: SqlRow| {
         let (Some(id), Some(caller)) = (row.uuid(0), row.text(1)) else {
             return Err(DbError::unreadable("operation_id", "a reference is held by nobody"));
         };
@@ -478,12 +480,12 @@ async fn write_reference(
     match (step.reference, after.or(before), claim) {
         (ReferenceWrite::Take, Some(record), Some(claim)) => {
             let values = [
-                Value::Text(Some(record.principal.tenant())),
-                Value::Text(Some(claim.scope.operation.as_str())),
-                Value::Text(claim.business_reference.as_deref()),
-                Value::Uuid(*record.operation_id.as_bytes()),
-                Value::Text(Some(record.principal.caller())),
-                Value::Int(Some(record.updated_at.as_millis())),
+                SqlValue::Text(Some(record.principal.tenant())),
+                SqlValue::Text(Some(claim.scope.operation.as_str())),
+                SqlValue::Text(claim.business_reference.as_deref()),
+                SqlValue::Uuid(*record.operation_id.as_bytes()),
+                SqlValue::Text(Some(record.principal.caller())),
+                SqlValue::Int(Some(record.updated_at.as_millis())),
             ];
             if db.query(TAKE_REFERENCE, &values).await?.is_empty()
                 && db.query(RETAKE_REFERENCE, &values).await?.is_empty()
@@ -492,7 +494,8 @@ async fn write_reference(
             }
         }
         (ReferenceWrite::GiveBack, Some(record), _) => {
-            db.query(GIVE_REFERENCES_BACK, &[Value::UuidList(vec![*record.operation_id.as_bytes()])]).await?;
+            db.query(GIVE_REFERENCES_BACK, &[SqlValue::UuidList(vec![*record.operation_id.as_bytes()])])
+                .await?;
         }
         (ReferenceWrite::TakeBack, Some(record), _) => {
             take_references_back(db, vec![*record.operation_id.as_bytes()], record.updated_at).await?;
@@ -505,7 +508,7 @@ async fn write_reference(
     }
     if let (Write::Delete | Write::Create(_), Some(gone)) = (step.write, before) {
         for sql in [FORGET_REFERENCES, FORGET_PROGRESS] {
-            db.query(sql, &[Value::UuidList(vec![*gone.operation_id.as_bytes()])]).await?;
+            db.query(sql, &[SqlValue::UuidList(vec![*gone.operation_id.as_bytes()])]).await?;
         }
     }
     Ok(true)
@@ -523,7 +526,7 @@ async fn write_request(
             keep_request(db, record.operation_id, request, record.updated_at).await
         }
         (RequestWrite::Erase, Some(record), _) => {
-            let ids = Value::UuidList(vec![*record.operation_id.as_bytes()]);
+            let ids = SqlValue::UuidList(vec![*record.operation_id.as_bytes()]);
             db.query(ERASE_REQUESTS, &[ids]).await.map(|_| ())
         }
         (RequestWrite::Keep | RequestWrite::Store | RequestWrite::Erase, _, _) => Ok(()),
@@ -537,11 +540,11 @@ async fn keep_request(
     now: Timestamp,
 ) -> Result<(), DbError> {
     let values = [
-        Value::Uuid(*id.as_bytes()),
-        Value::Int(Some(request.format.into())),
-        Value::Text(request.encryption_key_id.as_deref()),
-        Value::Bytes(Some(&request.bytes)),
-        Value::Int(Some(now.as_millis())),
+        SqlValue::Uuid(*id.as_bytes()),
+        SqlValue::Int(Some(request.format.into())),
+        SqlValue::Text(request.encryption_key_id.as_deref()),
+        SqlValue::Bytes(Some(&request.bytes)),
+        SqlValue::Int(Some(now.as_millis())),
     ];
     db.query(KEEP_REQUEST, &values).await.map(|_| ())
 }
@@ -552,7 +555,7 @@ pub(super) async fn take_references_back(
     commands: Vec<[u8; 16]>,
     now: Timestamp,
 ) -> Result<(), DbError> {
-    for row in db.query(TAKE_REFERENCES_BACK, &[Value::UuidList(commands)]).await? {
+    for row in db.query(TAKE_REFERENCES_BACK, &[SqlValue::UuidList(commands)]).await? {
         if let (Some(command), Some(holder)) = (row.uuid(0), row.uuid(1)) {
             let command = OperationId::from_bytes(command);
             take_note(db, command, &contested(command, OperationId::from_bytes(holder)), now).await?;
@@ -596,21 +599,21 @@ pub(super) fn note_values<'a>(
     id: &[u8; 16],
     note: &'a Note,
     now: Timestamp,
-) -> [Value<'a>; 6] {
+) -> [SqlValue<'a>; 6] {
     [
-        Value::Uuid(*own),
-        Value::Int(Some(now.as_millis())),
-        Value::Uuid(*id),
-        Value::Text(Some(&note.who)),
-        Value::Text(Some(&note.action)),
-        Value::Text(Some(&note.why)),
+        SqlValue::Uuid(*own),
+        SqlValue::Int(Some(now.as_millis())),
+        SqlValue::Uuid(*id),
+        SqlValue::Text(Some(&note.who)),
+        SqlValue::Text(Some(&note.action)),
+        SqlValue::Text(Some(&note.why)),
     ]
 }
 
 /// The notes about a command, the oldest first.
 pub(super) async fn notes(db: &mut impl Executor, id: OperationId) -> Result<Vec<NoteTaken>, DbError> {
-    let rows = db.query(NOTES, &[Value::Uuid(*id.as_bytes())]).await?;
-    let text = |row: &Row, column| row.text(column).unwrap_or_default().to_owned();
+    let rows = db.query(NOTES, &[SqlValue::Uuid(*id.as_bytes())]).await?;
+    let text = |row: &SqlRow, column| row.text(column).unwrap_or_default().to_owned();
     Ok(rows
         .iter()
         .map(|row| NoteTaken {
@@ -629,9 +632,9 @@ pub(super) async fn audit(
     // No id is drawn as high as the highest.
     let before = before.map_or([u8::MAX; 16], |id| id.0.to_be_bytes());
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let rows = db.query(AUDIT, &[Value::Uuid(before), Value::Int(Some(limit))]).await?;
-    let text = |row: &Row, column| row.text(column).unwrap_or_default().to_owned();
-    let entry = |row: &Row| AuditEntry {
+    let rows = db.query(AUDIT, &[SqlValue::Uuid(before), SqlValue::Int(Some(limit))]).await?;
+    let text = |row: &SqlRow, column| row.text(column).unwrap_or_default().to_owned();
+    let entry = |row: &SqlRow| AuditEntry {
         id: AuditId(u128::from_be_bytes(row.uuid(0).unwrap_or_default())),
         operation_id: OperationId::from_bytes(row.uuid(1).unwrap_or_default()),
         taken: NoteTaken {

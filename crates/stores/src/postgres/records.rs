@@ -10,10 +10,10 @@ use semel_core::{
 
 use super::clock::now;
 use super::errors::DbError;
-use super::executor::{Executor, Row, Value};
+use super::executor::{Executor, SqlRow, SqlValue};
 use super::queries::{self, snapshot};
 use super::rows::{record, record_columns, record_columns_without_response};
-use super::side_link::Lent;
+use super::side_link::LentLink;
 use super::{PostgresStore, schema};
 
 const FIND: &str = concat!(
@@ -46,7 +46,7 @@ const LIST: &str = concat!(
 );
 
 /// The one row that says what was found and when.
-fn found(rows: Vec<Row>) -> Result<Snapshot, DbError> {
+fn found(rows: Vec<SqlRow>) -> Result<Snapshot, DbError> {
     let row = rows.into_iter().next().ok_or_else(|| DbError::unreadable("now", "there is no time"))?;
     let (found, now) = snapshot(row)?;
     Ok(Snapshot { record: found.map(|found| found.record), now })
@@ -54,31 +54,34 @@ fn found(rows: Vec<Row>) -> Result<Snapshot, DbError> {
 
 /// Finds the record of an operation id if it is this principal's.
 pub(super) async fn find_own(
-    lent: &mut Lent,
+    lent: &mut LentLink,
     id: OperationId,
     principal: &Principal,
 ) -> Result<Snapshot, DbError> {
     let values = [
-        Value::Int(Some(lent.offset)),
-        Value::Uuid(*id.as_bytes()),
-        Value::Text(Some(principal.tenant())),
-        Value::Text(Some(principal.caller())),
+        SqlValue::Int(Some(lent.offset)),
+        SqlValue::Uuid(*id.as_bytes()),
+        SqlValue::Text(Some(principal.tenant())),
+        SqlValue::Text(Some(principal.caller())),
     ];
     found(lent.link()?.query(FIND_OWN, &values).await?)
 }
 
 /// Reads the records that the filter describes, each or why it cannot be read.
-async fn listed(lent: &mut Lent, filter: &Filter) -> Result<Vec<Result<Record, UnreadableRecord>>, DbError> {
+async fn listed(
+    lent: &mut LentLink,
+    filter: &Filter,
+) -> Result<Vec<Result<Record, UnreadableRecord>>, DbError> {
     let values = [
-        Value::Text(filter.state.map(StateName::as_str)),
-        Value::Text(filter.operation.as_deref()),
-        Value::Text(filter.tenant.as_deref()),
-        Value::Int(filter.updated_before.map(Timestamp::as_millis)),
-        Value::Uuid(filter.after.map_or([0; 16], |id| *id.as_bytes())),
-        Value::Int(Some(i64::try_from(filter.limit).unwrap_or(i64::MAX))),
+        SqlValue::Text(filter.state.map(StateName::as_str)),
+        SqlValue::Text(filter.operation.as_deref()),
+        SqlValue::Text(filter.tenant.as_deref()),
+        SqlValue::Int(filter.updated_before.map(Timestamp::as_millis)),
+        SqlValue::Uuid(filter.after.map_or([0; 16], |id| *id.as_bytes())),
+        SqlValue::Int(Some(i64::try_from(filter.limit).unwrap_or(i64::MAX))),
     ];
     let rows = lent.link()?.query(LIST, &values).await?;
-    let read = |row: Row| {
+    let read = |row: SqlRow| {
         let operation_id = OperationId::from_bytes(row.uuid(1).unwrap_or_default());
         let read = record(row, 0).map(|found| found.record);
         read.map_err(|why| UnreadableRecord { operation_id, why: why.to_string() })
@@ -91,7 +94,7 @@ impl Records for PostgresStore {
     async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError> {
         self.polls
             .with(move |mut lent| async move {
-                let values = [Value::Int(Some(lent.offset)), Value::Uuid(*operation_id.as_bytes())];
+                let values = [SqlValue::Int(Some(lent.offset)), SqlValue::Uuid(*operation_id.as_bytes())];
                 found(lent.link()?.query(FIND, &values).await?)
             })
             .await

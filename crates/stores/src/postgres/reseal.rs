@@ -12,7 +12,7 @@ use semel_core::{AttemptToken, Epoch, Fingerprint, OperationId, Principal, Seali
 
 use super::PostgresStore;
 use super::errors::DbError;
-use super::executor::{Executor, Row, Value};
+use super::executor::{Executor, SqlRow, SqlValue};
 use super::group;
 use super::link::{BEGIN_BRIEFLY, Link};
 use crate::columns;
@@ -89,19 +89,19 @@ const RESEAL_MESSAGES: &str = "
     WHERE m.event_id = i.event_id AND m.payload = i.before
     RETURNING m.position";
 
-fn phase(row: &Row) -> Option<StoredValue> {
+fn phase(row: &SqlRow) -> Option<StoredValue> {
     let (command, name) = (OperationId::from_bytes(row.uuid(1)?), row.text(2)?.to_owned());
     let about = Sealing::phase(command, &name);
     Some(StoredValue::enveloped(SealedPlace::Phase(command, name), about, row.bytes(0)?.clone()))
 }
 
-fn message(row: &Row) -> Option<StoredValue> {
+fn message(row: &SqlRow) -> Option<StoredValue> {
     let event_id = row.text(1)?.to_owned();
     let about = Sealing::message(&event_id);
     Some(StoredValue::enveloped(SealedPlace::Message(event_id), about, row.bytes(0)?.clone()))
 }
 
-fn response(row: &Row) -> Option<StoredValue> {
+fn response(row: &SqlRow) -> Option<StoredValue> {
     let id = group::id(row, 3)?;
     let token = AttemptToken::from_bytes(row.bytes(4)?[..].try_into().ok()?);
     let epoch = Epoch::try_from(row.int(7)?).ok()?;
@@ -112,7 +112,7 @@ fn response(row: &Row) -> Option<StoredValue> {
     })
 }
 
-fn request(row: &Row) -> Option<StoredValue> {
+fn request(row: &SqlRow) -> Option<StoredValue> {
     let principal = Principal::new(row.text(4)?, row.text(5)?).ok()?;
     let version = FingerprintVersion::from_number(u8::try_from(row.int(7)?).ok()?)?;
     let fingerprint = Fingerprint::from_parts(version, row.bytes(8)?[..].try_into().ok()?);
@@ -121,7 +121,7 @@ fn request(row: &Row) -> Option<StoredValue> {
     kept(row, SealedPlace::Request(OperationId::from_bytes(row.uuid(3)?)), about)
 }
 
-fn evidence(row: &Row) -> Option<StoredValue> {
+fn evidence(row: &SqlRow) -> Option<StoredValue> {
     let (source, event_id) = (row.text(3)?, row.text(4)?);
     let (command, status) = (OperationId::from_bytes(row.uuid(5)?), u16::try_from(row.int(6)?).ok()?);
     let place = SealedPlace::Evidence(source.to_owned(), event_id.to_owned());
@@ -129,7 +129,7 @@ fn evidence(row: &Row) -> Option<StoredValue> {
 }
 
 /// Where the page after this row begins, and what the row is called.
-fn place(kind: SealedKind, row: &Row) -> Option<(SealedPlace, String)> {
+fn place(kind: SealedKind, row: &SqlRow) -> Option<(SealedPlace, String)> {
     let operation = |column| row.uuid(column).map(OperationId::from_bytes);
     Some(match kind {
         SealedKind::Response => {
@@ -155,7 +155,7 @@ fn place(kind: SealedKind, row: &Row) -> Option<(SealedPlace, String)> {
 }
 
 /// A row that begins with the key, the bytes and their format.
-fn kept(row: &Row, place: SealedPlace, about: impl FnOnce(u8) -> Sealing) -> Option<StoredValue> {
+fn kept(row: &SqlRow, place: SealedPlace, about: impl FnOnce(u8) -> Sealing) -> Option<StoredValue> {
     let format = u8::try_from(row.int(2)?).ok()?;
     let (key_id, bytes) = (row.text(0).map(str::to_owned), row.bytes(1)?.clone());
     Some(StoredValue { place, about: about(format), key_id, bytes })
@@ -170,28 +170,28 @@ async fn list(
 ) -> Result<KeptPage, DbError> {
     let most = i64::try_from(limit).unwrap_or(i64::MAX);
     let under = envelope_under(current);
-    let (current, most) = (Value::Text(Some(current)), Value::Int(Some(most)));
-    let (rows, read): (_, fn(&Row) -> Option<StoredValue>) = match kind {
+    let (current, most) = (SqlValue::Text(Some(current)), SqlValue::Int(Some(most)));
+    let (rows, read): (_, fn(&SqlRow) -> Option<StoredValue>) = match kind {
         SealedKind::Response => {
             let id: &[u8] = match after {
                 Some(SealedPlace::Response(id, ..)) => id.as_bytes(),
                 _ => &[],
             };
-            (link.query(RESPONSES, &[current, Value::Bytes(Some(id)), most]).await?, response)
+            (link.query(RESPONSES, &[current, SqlValue::Bytes(Some(id)), most]).await?, response)
         }
         SealedKind::Request => {
             let id = match after {
                 Some(SealedPlace::Request(id)) => *id.as_bytes(),
                 _ => [0; 16],
             };
-            (link.query(REQUESTS, &[current, Value::Uuid(id), most]).await?, request)
+            (link.query(REQUESTS, &[current, SqlValue::Uuid(id), most]).await?, request)
         }
         SealedKind::Evidence => {
             let (source, event_id) = match after {
                 Some(SealedPlace::Evidence(source, event_id)) => (source.as_str(), event_id.as_str()),
                 _ => ("", ""),
             };
-            let values = [current, Value::Text(Some(source)), Value::Text(Some(event_id)), most];
+            let values = [current, SqlValue::Text(Some(source)), SqlValue::Text(Some(event_id)), most];
             (link.query(EVIDENCE, &values).await?, evidence)
         }
         SealedKind::Phase => {
@@ -199,7 +199,8 @@ async fn list(
                 Some(SealedPlace::Phase(command, name)) => (*command.as_bytes(), name.as_str()),
                 _ => ([0; 16], ""),
             };
-            let values = [Value::Bytes(Some(&under)), Value::Uuid(command), Value::Text(Some(name)), most];
+            let values =
+                [SqlValue::Bytes(Some(&under)), SqlValue::Uuid(command), SqlValue::Text(Some(name)), most];
             (link.query(PHASES, &values).await?, phase)
         }
         SealedKind::Message => {
@@ -207,7 +208,7 @@ async fn list(
                 Some(SealedPlace::Message(event_id)) => event_id.as_str(),
                 _ => "",
             };
-            let values = [Value::Bytes(Some(&under)), Value::Text(Some(event_id)), most];
+            let values = [SqlValue::Bytes(Some(&under)), SqlValue::Text(Some(event_id)), most];
             (link.query(MESSAGES, &values).await?, message)
         }
     };
@@ -255,33 +256,34 @@ async fn write(link: &mut Link, resealed: &[Resealed]) -> Result<usize, DbError>
         .filter(|one| matches!(one.before.place, SealedPlace::Phase(..) | SealedPlace::Message(_)))
         .map(|Resealed { before, after }| (before.to_envelope(), after.clone().into_envelope()))
         .collect();
-    let envelopes_before = Value::BytesList(envelopes.iter().map(|(before, _)| Some(&before[..])).collect());
-    let envelopes_after = Value::BytesList(envelopes.iter().map(|(_, after)| Some(&after[..])).collect());
-    let before = Value::BytesList(resealed.iter().map(|one| Some(&one.before.bytes[..])).collect());
-    let keys = Value::TextList(resealed.iter().map(|one| Some(one.after.key_id.as_str())).collect());
-    let bytes = Value::BytesList(resealed.iter().map(|one| Some(&one.after.bytes[..])).collect());
+    let envelopes_before =
+        SqlValue::BytesList(envelopes.iter().map(|(before, _)| Some(&before[..])).collect());
+    let envelopes_after = SqlValue::BytesList(envelopes.iter().map(|(_, after)| Some(&after[..])).collect());
+    let before = SqlValue::BytesList(resealed.iter().map(|one| Some(&one.before.bytes[..])).collect());
+    let keys = SqlValue::TextList(resealed.iter().map(|one| Some(one.after.key_id.as_str())).collect());
+    let bytes = SqlValue::BytesList(resealed.iter().map(|one| Some(&one.after.bytes[..])).collect());
     let (sql, values) = match resealed.first().map(|one| &one.before.place) {
         None => return Ok(0),
         Some(SealedPlace::Response(..)) => {
-            let guard = [Value::BytesList(ids), Value::BytesList(tokens), Value::IntList(revisions)];
+            let guard = [SqlValue::BytesList(ids), SqlValue::BytesList(tokens), SqlValue::IntList(revisions)];
             let [ids, tokens, revisions] = guard;
-            (RESEAL_RESPONSES, vec![ids, tokens, revisions, Value::TextList(keys_before), keys, bytes])
+            (RESEAL_RESPONSES, vec![ids, tokens, revisions, SqlValue::TextList(keys_before), keys, bytes])
         }
         Some(SealedPlace::Request(_)) => {
-            (RESEAL_REQUESTS, vec![Value::UuidList(commands), before, keys, bytes])
+            (RESEAL_REQUESTS, vec![SqlValue::UuidList(commands), before, keys, bytes])
         }
         Some(SealedPlace::Evidence(..)) => {
-            let places = [Value::TextList(sources), Value::TextList(event_ids)];
+            let places = [SqlValue::TextList(sources), SqlValue::TextList(event_ids)];
             let [sources, event_ids] = places;
             (RESEAL_EVIDENCE, vec![sources, event_ids, before, keys, bytes])
         }
         Some(SealedPlace::Phase(..)) => {
-            let places = [Value::UuidList(commands), Value::TextList(sources)];
+            let places = [SqlValue::UuidList(commands), SqlValue::TextList(sources)];
             let [commands, names] = places;
             (RESEAL_PHASES, vec![commands, names, envelopes_before, envelopes_after])
         }
         Some(SealedPlace::Message(_)) => {
-            (RESEAL_MESSAGES, vec![Value::TextList(event_ids), envelopes_before, envelopes_after])
+            (RESEAL_MESSAGES, vec![SqlValue::TextList(event_ids), envelopes_before, envelopes_after])
         }
     };
     Ok(link.query(sql, &values).await?.len())
@@ -313,7 +315,7 @@ async fn one_by_one(link: &mut Link, resealed: &[Resealed]) -> Result<ResealedBa
 
 /// How much there is of each kind under each key.
 pub(super) async fn key_uses(link: &mut impl Executor) -> Result<Vec<KeyUse>, DbError> {
-    let read = |row: &Row| {
+    let read = |row: &SqlRow| {
         let kind = SealedKind::ALL.into_iter().find(|kind| row.text(0) == Some(kind.as_str()));
         Some(KeyUse {
             kind: kind?,
@@ -321,7 +323,7 @@ pub(super) async fn key_uses(link: &mut impl Executor) -> Result<Vec<KeyUse>, Db
             count: u64::try_from(row.int(2)?).ok()?,
         })
     };
-    Ok(link.query(KEY_USES, &[Value::Bytes(Some(ENVELOPE))]).await?.iter().filter_map(read).collect())
+    Ok(link.query(KEY_USES, &[SqlValue::Bytes(Some(ENVELOPE))]).await?.iter().filter_map(read).collect())
 }
 
 #[async_trait]

@@ -3,8 +3,8 @@
 use semel_core::Record;
 
 use super::errors::DbError;
-use super::executor::{Cell, Row};
-use crate::columns::{Columns, ResultColumns};
+use super::executor::{Cell, SqlRow};
+use crate::columns::{RecordColumns, ResultColumns};
 
 /// The columns that [`record`] reads, in its order.
 macro_rules! record_columns {
@@ -37,9 +37,9 @@ pub(super) struct Versioned {
 
 /// Reads a row whose first `skip` columns are something else. What no version of Semel wrote is damage, and says
 /// in which column.
-pub(super) fn record(row: Row, skip: usize) -> Result<Versioned, DbError> {
+pub(super) fn record(row: SqlRow, skip: usize) -> Result<Versioned, DbError> {
     let mut cells = Cells { cells: row.0.into_iter().skip(skip) };
-    let columns = Columns {
+    let columns = RecordColumns {
         id: cells.array("id")?,
         operation_id: cells.uuid("operation_id")?,
         tenant: cells.text("tenant")?.into(),
@@ -88,7 +88,7 @@ pub(super) fn record(row: Row, skip: usize) -> Result<Versioned, DbError> {
         }),
         (Some(_), _) => return Err(DbError::unreadable("response", "there is nothing")),
     };
-    let record = Columns { result, ..columns }.record();
+    let record = RecordColumns { result, ..columns }.record();
     let record = record.map_err(|damage| DbError::unreadable(damage.column, damage.what))?;
     Ok(Versioned { record, revision })
 }

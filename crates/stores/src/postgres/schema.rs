@@ -5,7 +5,7 @@ use semel_core::Timestamp;
 
 use super::clock::steady;
 use super::errors::DbError;
-use super::executor::{Executor, Value};
+use super::executor::{Executor, SqlValue};
 
 /// One script for each released version, each from the version before it. Never edit one that was released.
 ///
@@ -232,7 +232,7 @@ pub(super) fn names(version: i64) -> Vec<&'static str> {
 
 /// What a database is found to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum SchemaAge {
     /// It has this build's schema.
     Current,
     /// It has an older one, or none.
@@ -242,7 +242,7 @@ pub(super) enum Found {
 }
 
 /// Which schema the database has. Reads only.
-pub(super) async fn version(db: &mut impl Executor) -> Result<Found, DbError> {
+pub(super) async fn version(db: &mut impl Executor) -> Result<SchemaAge, DbError> {
     let exists = db.query("SELECT (to_regclass('semel_schema') IS NOT NULL)::int::bigint", &[]).await?;
     let found = match exists.first().and_then(|row| row.int(0)) {
         Some(1) => {
@@ -252,17 +252,17 @@ pub(super) async fn version(db: &mut impl Executor) -> Result<Found, DbError> {
         _ => 0,
     };
     Ok(match found.cmp(&known_version()) {
-        std::cmp::Ordering::Equal => Found::Current,
-        std::cmp::Ordering::Less => Found::Older(found),
-        std::cmp::Ordering::Greater => Found::Newer(found),
+        std::cmp::Ordering::Equal => SchemaAge::Current,
+        std::cmp::Ordering::Less => SchemaAge::Older(found),
+        std::cmp::Ordering::Greater => SchemaAge::Newer(found),
     })
 }
 
 /// Brings the database to this version's schema in one transaction. Safe when several processes start at once. Waits
 /// for no lock longer than a few seconds, since everybody who comes after it would wait too.
-pub(super) async fn migrate(db: &mut impl Executor) -> Result<Found, DbError> {
+pub(super) async fn migrate(db: &mut impl Executor) -> Result<SchemaAge, DbError> {
     let found = version(db).await?;
-    if !matches!(found, Found::Older(_)) {
+    if !matches!(found, SchemaAge::Older(_)) {
         return Ok(found);
     }
     // Whoever waited for its turn has to see what the one before it did, whatever the database's default is.
@@ -281,17 +281,18 @@ pub(super) async fn migrate(db: &mut impl Executor) -> Result<Found, DbError> {
     migrated
 }
 
-async fn migrate_within(db: &mut impl Executor) -> Result<Found, DbError> {
+async fn migrate_within(db: &mut impl Executor) -> Result<SchemaAge, DbError> {
     // One at a time: two that create the same table would fail each other.
     db.query("SELECT 1::bigint FROM (SELECT pg_advisory_xact_lock(7310579690142)) AS locked", &[]).await?;
     db.run("CREATE TABLE IF NOT EXISTS semel_schema (version bigint NOT NULL)").await?;
-    let Found::Older(from) = version(db).await? else { return version(db).await };
+    let SchemaAge::Older(from) = version(db).await? else { return version(db).await };
     for script in &scripts()[usize::try_from(from).unwrap_or(0)..] {
         db.run(script).await?;
     }
     db.run("DELETE FROM semel_schema").await?;
-    db.query("INSERT INTO semel_schema (version) VALUES ($1)", &[Value::Int(Some(known_version()))]).await?;
-    Ok(Found::Current)
+    db.query("INSERT INTO semel_schema (version) VALUES ($1)", &[SqlValue::Int(Some(known_version()))])
+        .await?;
+    Ok(SchemaAge::Current)
 }
 
 /// The database's clock.

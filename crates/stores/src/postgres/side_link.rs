@@ -26,7 +26,7 @@ impl SideLink {
     pub(super) async fn with<T, F, R>(&self, task: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
-        F: FnOnce(Lent) -> R + Send + 'static,
+        F: FnOnce(LentLink) -> R + Send + 'static,
         R: Future<Output = Result<T, DbError>> + Send + 'static,
     {
         let (dialer, link) = (self.dialer.clone(), self.link.clone());
@@ -37,7 +37,7 @@ impl SideLink {
                 *link = None;
                 *link = Some(dialer.connect().await?);
             }
-            task(Lent { link, offset, clock }).await
+            task(LentLink { link, offset, clock }).await
         });
         match running.await {
             Ok(Ok(result)) => Ok(result),
@@ -50,13 +50,13 @@ impl SideLink {
 }
 
 /// The connection, for as long as one task has it.
-pub(super) struct Lent {
+pub(super) struct LentLink {
     link: OwnedMutexGuard<Option<Link>>,
     pub(super) offset: i64,
     pub(super) clock: StoreClock,
 }
 
-impl Lent {
+impl LentLink {
     pub(super) fn link(&mut self) -> Result<&mut Link, DbError> {
         self.link.as_mut().ok_or_else(|| DbError::Unconnected("there is no connection".to_owned()))
     }

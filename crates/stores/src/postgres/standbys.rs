@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::Mutex;
 
-use super::address::Address;
+use super::address::DatabaseAddress;
 use super::errors::DbError;
 use super::executor::Executor;
 use super::link::{Dialer, Link};
@@ -23,13 +23,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A connection that hears what becomes of commits.
 pub struct Standbys {
-    address: Address,
+    address: DatabaseAddress,
     tickets: AtomicU64,
-    last: Mutex<Last>,
+    last: Mutex<LastReplication>,
 }
 
 #[derive(Default)]
-struct Last {
+struct LastReplication {
     link: Option<Link>,
     /// Everybody with a lower ticket had committed before the last write that was replicated began.
     replicated: u64,
@@ -37,7 +37,7 @@ struct Last {
 
 impl Standbys {
     /// Of the server at this address, which is connected to when it is asked first.
-    pub fn new(address: Address) -> Standbys {
+    pub fn new(address: DatabaseAddress) -> Standbys {
         Standbys { address, tickets: AtomicU64::new(0), last: Mutex::default() }
     }
 

@@ -3,7 +3,7 @@
 use semel_core::{Mark, OperationId, Progress, Timestamp};
 
 use super::errors::DbError;
-use super::executor::{Executor, Row, Value};
+use super::executor::{Executor, SqlRow, SqlValue};
 use crate::columns::StepColumns;
 
 const LOCAL: &str = "
@@ -42,10 +42,10 @@ const PROGRESS: &str = "
 
 /// The steps of a command, in their order.
 pub(super) async fn progress(db: &mut impl Executor, command: OperationId) -> Result<Vec<Progress>, DbError> {
-    db.query(PROGRESS, &[Value::Uuid(*command.as_bytes())]).await?.iter().map(step).collect()
+    db.query(PROGRESS, &[SqlValue::Uuid(*command.as_bytes())]).await?.iter().map(step).collect()
 }
 
-fn step(row: &Row) -> Result<Progress, DbError> {
+fn step(row: &SqlRow) -> Result<Progress, DbError> {
     let number = |column| row.int(column).and_then(|number| u32::try_from(number).ok());
     let columns = StepColumns {
         kind: row.text(2).unwrap_or_default().to_owned(),
@@ -70,22 +70,23 @@ pub(super) async fn write(
     command: OperationId,
     mark: &Mark,
 ) -> Result<bool, DbError> {
-    let id = Value::Uuid(*command.as_bytes());
+    let id = SqlValue::Uuid(*command.as_bytes());
     let rows = match mark {
         Mark::Local { position, name, output } => {
-            let position = Value::Int(Some((*position).into()));
-            db.query(LOCAL, &[id, position, Value::Text(Some(name)), Value::Bytes(Some(output))]).await?
+            let position = SqlValue::Int(Some((*position).into()));
+            db.query(LOCAL, &[id, position, SqlValue::Text(Some(name)), SqlValue::Bytes(Some(output))])
+                .await?
         }
         Mark::Begun { position, name, deduplicated } => {
-            let position = Value::Int(Some((*position).into()));
-            let deduplicated = Value::Int(Some((*deduplicated).into()));
-            db.query(BEGUN, &[id, position, Value::Text(Some(name)), deduplicated]).await?
+            let position = SqlValue::Int(Some((*position).into()));
+            let deduplicated = SqlValue::Int(Some((*deduplicated).into()));
+            db.query(BEGUN, &[id, position, SqlValue::Text(Some(name)), deduplicated]).await?
         }
         Mark::Answered { name, output } => {
-            db.query(ANSWERED, &[id, Value::Text(Some(name)), Value::Bytes(Some(output))]).await?
+            db.query(ANSWERED, &[id, SqlValue::Text(Some(name)), SqlValue::Bytes(Some(output))]).await?
         }
         Mark::TakenBack { name } => {
-            db.query(TAKEN_BACK, &[id, Value::Text(Some(name))]).await?;
+            db.query(TAKEN_BACK, &[id, SqlValue::Text(Some(name))]).await?;
             return Ok(true);
         }
     };
@@ -99,6 +100,6 @@ pub async fn confirm_phase(
     command: OperationId,
     name: &str,
 ) -> Result<bool, DbError> {
-    let values = [Value::Uuid(*command.as_bytes()), Value::Text(Some(name))];
+    let values = [SqlValue::Uuid(*command.as_bytes()), SqlValue::Text(Some(name))];
     Ok(!db.query(CONFIRM, &values).await?.is_empty())
 }

@@ -19,7 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect};
 use tokio_rustls::client::TlsStream;
 
-use super::address::{Address, Verification};
+use super::address::{DatabaseAddress, Verification};
 
 /// Makes TLS connections.
 #[derive(Clone)]
@@ -27,9 +27,9 @@ pub(super) struct Tls(Arc<ClientConfig>);
 
 impl Tls {
     /// Reads the authorities that this address trusts.
-    pub(super) fn new(address: &Address) -> Result<Tls, String> {
+    pub(super) fn new(address: &DatabaseAddress) -> Result<Tls, String> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let verifier = Verifier::new(
+        let verifier = CertificateVerifier::new(
             address.verification,
             address.root_certificate.as_deref(),
             provider.signature_verification_algorithms,
@@ -46,7 +46,7 @@ impl Tls {
 
 /// Checks certificates as far as `sslmode` asks for.
 #[derive(Debug)]
-struct Verifier {
+struct CertificateVerifier {
     verification: Verification,
     roots: RootCertStore,
     /// The certificates of `sslrootcert`: a server may show one of them itself.
@@ -54,12 +54,12 @@ struct Verifier {
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-impl Verifier {
+impl CertificateVerifier {
     fn new(
         verification: Verification,
         root_certificate: Option<&Path>,
         algorithms: WebPkiSupportedAlgorithms,
-    ) -> Result<Verifier, String> {
+    ) -> Result<CertificateVerifier, String> {
         let (mut roots, mut given) = (RootCertStore::empty(), Vec::new());
         match root_certificate {
             _ if verification == Verification::Nothing => {}
@@ -80,7 +80,7 @@ impl Verifier {
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             }
         }
-        Ok(Verifier { verification, roots, given, algorithms })
+        Ok(CertificateVerifier { verification, roots, given, algorithms })
     }
 
     /// Checks the certificate's signature and dates. A certificate that signed itself as an authority, as
@@ -105,7 +105,7 @@ impl Verifier {
     }
 }
 
-impl ServerCertVerifier for Verifier {
+impl ServerCertVerifier for CertificateVerifier {
     fn verify_server_cert(
         &self,
         certificate: &CertificateDer<'_>,
@@ -184,7 +184,7 @@ impl<S> MakeTlsConnect<S> for Tls
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    type Stream = Encrypted<S>;
+    type Stream = EncryptedStream<S>;
     type TlsConnect = To;
     type Error = io::Error;
 
@@ -204,28 +204,28 @@ impl<S> TlsConnect<S> for To
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    type Stream = Encrypted<S>;
+    type Stream = EncryptedStream<S>;
     type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<Encrypted<S>>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = io::Result<EncryptedStream<S>>> + Send>>;
 
     fn connect(self, stream: S) -> Self::Future {
         Box::pin(async move {
             let name = self.name.map_err(io::Error::other)?;
-            tokio_rustls::TlsConnector::from(self.config).connect(name, stream).await.map(Encrypted)
+            tokio_rustls::TlsConnector::from(self.config).connect(name, stream).await.map(EncryptedStream)
         })
     }
 }
 
 /// A connection that is encrypted.
-pub(super) struct Encrypted<S>(TlsStream<S>);
+pub(super) struct EncryptedStream<S>(TlsStream<S>);
 
-impl<S: AsyncRead + AsyncWrite + Unpin> tokio_postgres::tls::TlsStream for Encrypted<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> tokio_postgres::tls::TlsStream for EncryptedStream<S> {
     fn channel_binding(&self) -> ChannelBinding {
         ChannelBinding::none()
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Encrypted<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for EncryptedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -235,7 +235,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Encrypted<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Encrypted<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for EncryptedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, from: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.0).poll_write(cx, from)
     }

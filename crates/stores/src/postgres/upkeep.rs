@@ -12,11 +12,11 @@ use semel_core::{
 use super::PostgresStore;
 use super::clock::{StoreClock, now};
 use super::errors::DbError;
-use super::executor::{Executor, Row, Value};
+use super::executor::{Executor, SqlRow, SqlValue};
 use super::group::{Side, SideWrite, Update, Writes};
 use super::link::Link;
 use super::rows::{Versioned, record, record_columns_without_response};
-use super::side_link::Lent;
+use super::side_link::LentLink;
 
 const CENSUS: &str =
     "SELECT operation, state, count(*), min(updated_at) FROM semel_records GROUP BY operation, state";
@@ -86,7 +86,7 @@ impl Upkeep for PostgresStore {
     async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
         self.polls
             .with(move |mut lent| async move {
-                let values = [Value::Int(Some(lent.offset)), Value::Int(i64::try_from(limit).ok())];
+                let values = [SqlValue::Int(Some(lent.offset)), SqlValue::Int(i64::try_from(limit).ok())];
                 let rows = lent.link()?.query(DUE_TO_RECONCILE, &values).await?;
                 Ok(rows.into_iter().filter_map(|row| record(row, 0).ok()).map(|found| found.record).collect())
             })
@@ -95,7 +95,7 @@ impl Upkeep for PostgresStore {
 }
 
 pub(super) async fn census(db: &mut impl Executor) -> Result<Vec<Census>, DbError> {
-    let read = |row: &Row| {
+    let read = |row: &SqlRow| {
         let state = row.text(1).and_then(StateName::parse);
         Ok(Census {
             operation: row.text(0).unwrap_or_default().to_owned(),
@@ -110,7 +110,7 @@ pub(super) async fn census(db: &mut impl Executor) -> Result<Vec<Census>, DbErro
 /// Lets time act on at most `limit` records that are due, the oldest first. A record that cannot be read, or that a
 /// constraint of the service's own does not let go, is left to its operator. A record that another transaction holds is
 /// left for the next time. None keeps the others waiting.
-async fn age(lent: &mut Lent, due: &'static str, limit: usize) -> Result<usize, DbError> {
+async fn age(lent: &mut LentLink, due: &'static str, limit: usize) -> Result<usize, DbError> {
     let (mut aged, mut passed) = (0, 0);
     let clock = lent.clock.clone();
     clock.look(lent.link()?).await?;
@@ -160,17 +160,17 @@ struct Page {
     is_full: bool,
 }
 
-fn page_values(offset: i64, after: &(i64, RecordId), wanted: usize) -> [Value<'_>; 4] {
+fn page_values(offset: i64, after: &(i64, RecordId), wanted: usize) -> [SqlValue<'_>; 4] {
     [
-        Value::Int(Some(offset)),
-        Value::Int(Some(after.0)),
-        Value::Bytes(Some(after.1.as_bytes())),
-        Value::Int(i64::try_from(wanted).ok()),
+        SqlValue::Int(Some(offset)),
+        SqlValue::Int(Some(after.0)),
+        SqlValue::Bytes(Some(after.1.as_bytes())),
+        SqlValue::Int(i64::try_from(wanted).ok()),
     ]
 }
 
 /// When a record was due, and its id.
-fn place(row: &Row) -> Option<(i64, RecordId)> {
+fn place(row: &SqlRow) -> Option<(i64, RecordId)> {
     Some((row.int(1)?, super::group::id(row, 2)?))
 }
 
@@ -194,7 +194,7 @@ async fn age_page(
     Ok(Some(Page { changed: age_rows(link, rows, now).await?, last, is_full }))
 }
 
-async fn age_rows(link: &mut Link, rows: Vec<Row>, now: Timestamp) -> Result<usize, DbError> {
+async fn age_rows(link: &mut Link, rows: Vec<SqlRow>, now: Timestamp) -> Result<usize, DbError> {
     let mut due: Vec<(Versioned, Transition, Option<Record>)> = Vec::with_capacity(rows.len());
     for row in rows {
         match record(row, 2) {

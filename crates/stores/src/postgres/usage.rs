@@ -9,10 +9,10 @@ use semel_core::{StoreError, Timestamp};
 use super::PostgresStore;
 use super::clock::now;
 use super::errors::DbError;
-use super::executor::{Executor, Row, Value};
+use super::executor::{Executor, SqlRow, SqlValue};
 use super::link::{Dialer, Link};
 use super::outbox::in_transaction;
-use super::side_link::Lent;
+use super::side_link::LentLink;
 
 /// Made only where what is kept is counted: every command would pay for it. Nobody's writes wait for it.
 const PREPARE: &str =
@@ -103,7 +103,7 @@ const FORGET: &str = concat!(
      SELECT count(*) FROM gone"
 );
 
-fn number(row: &Row, column: usize) -> u64 {
+fn number(row: &SqlRow, column: usize) -> u64 {
     row.int(column).and_then(|number| u64::try_from(number).ok()).unwrap_or(0)
 }
 
@@ -111,12 +111,12 @@ fn column(number: u64) -> Option<i64> {
     Some(i64::try_from(number).unwrap_or(i64::MAX))
 }
 
-fn time(row: &Row, column: usize) -> Timestamp {
+fn time(row: &SqlRow, column: usize) -> Timestamp {
     Timestamp::from_millis(row.int(column).unwrap_or(0))
 }
 
 /// The subject of a row of [`entry!`], if there is one, and its use.
-fn entry(row: &Row) -> Result<Option<(Subject, UsageEntry)>, DbError> {
+fn entry(row: &SqlRow) -> Result<Option<(Subject, UsageEntry)>, DbError> {
     let (Some(tenant), Some(caller)) = (row.text(1), row.text(2)) else { return Ok(None) };
     let unreadable = || DbError::unreadable("semel_usage", "a name is none");
     let subject = Subject::new(tenant, caller).ok_or_else(unreadable)?;
@@ -129,20 +129,24 @@ fn entry(row: &Row) -> Result<Option<(Subject, UsageEntry)>, DbError> {
     Ok(Some((subject, entry)))
 }
 
-fn names<'a>(subjects: impl Iterator<Item = &'a Subject> + Clone) -> [Value<'a>; 2] {
+fn names<'a>(subjects: impl Iterator<Item = &'a Subject> + Clone) -> [SqlValue<'a>; 2] {
     [
-        Value::TextList(subjects.clone().map(|subject| Some(subject.tenant())).collect()),
-        Value::TextList(subjects.map(|subject| Some(subject.caller().unwrap_or_default())).collect()),
+        SqlValue::TextList(subjects.clone().map(|subject| Some(subject.tenant())).collect()),
+        SqlValue::TextList(subjects.map(|subject| Some(subject.caller().unwrap_or_default())).collect()),
     ]
 }
 
 /// Sends a query whose rows begin with the store's time. Nothing is believed of a clock that has just been set.
-async fn ask(lent: &mut Lent, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<Row>, DbError> {
+async fn ask(
+    lent: &mut LentLink,
+    sql: &'static str,
+    values: &[SqlValue<'_>],
+) -> Result<Vec<SqlRow>, DbError> {
     let clock = lent.clock.clone();
     for _ in 0..MAX_TURNS {
         let asked = clock.ask();
-        let offset = [Value::Int(Some(asked.offset))];
-        let values: Vec<Value<'_>> = offset.iter().chain(values).cloned().collect();
+        let offset = [SqlValue::Int(Some(asked.offset))];
+        let values: Vec<SqlValue<'_>> = offset.iter().chain(values).cloned().collect();
         let rows = lent.link()?.query(sql, &values).await?;
         if rows.first().is_none_or(|row| clock.is_steady(asked, time(row, 0))) {
             return Ok(rows);
@@ -154,7 +158,7 @@ async fn ask(lent: &mut Lent, sql: &'static str, values: &[Value<'_>]) -> Result
 
 /// Writes reports down in a transaction. `None` if the clock was not steady: then nothing was written.
 async fn charge(
-    lent: &mut Lent,
+    lent: &mut LentLink,
     reports: &[(Subject, UsageReport)],
 ) -> Result<Option<Vec<(Subject, Level)>>, DbError> {
     let (clock, link) = (lent.clock.clone(), lent.link()?);
@@ -162,7 +166,7 @@ async fn charge(
         let [tenants, callers] = names(reports.iter().map(|(subject, _)| subject));
         link.query(BEGIN, &[tenants.clone(), callers.clone()]).await?;
         let asked = clock.ask();
-        let rows = link.query(LOCK, &[Value::Int(Some(asked.offset)), tenants, callers]).await?;
+        let rows = link.query(LOCK, &[SqlValue::Int(Some(asked.offset)), tenants, callers]).await?;
         let now = rows.first().map_or(Timestamp::from_millis(0), |row| time(row, 0));
         if !rows.is_empty() && !clock.is_steady(asked, now) {
             return Ok(None);
@@ -175,7 +179,7 @@ async fn charge(
             charged.push((subject, entry.charged(report, now)));
         }
         let ints = |of: fn(&UsageEntry) -> Option<i64>| {
-            Value::IntList(charged.iter().map(|(_, entry)| of(entry)).collect())
+            SqlValue::IntList(charged.iter().map(|(_, entry)| of(entry)).collect())
         };
         let [tenants, callers] = names(charged.iter().map(|(subject, _)| subject));
         let values = [
@@ -242,7 +246,7 @@ impl Usage for PostgresStore {
             .next()
             .with(move |mut lent| async move {
                 let caller = subject.caller().unwrap_or_default();
-                let whose = [Value::Text(Some(subject.tenant())), Value::Text(Some(caller))];
+                let whose = [SqlValue::Text(Some(subject.tenant())), SqlValue::Text(Some(caller))];
                 let rows = ask(&mut lent, GET, &whose).await?;
                 let row = rows.first().ok_or_else(|| DbError::unreadable("now", "there is no time"))?;
                 Ok(entry(row)?.map_or(Level::default(), |(_, entry)| entry.level(time(row, 0))))
@@ -260,13 +264,13 @@ impl Usage for PostgresStore {
             .with(move |mut lent| async move {
                 let after = filter.after.as_ref();
                 let mut values = vec![
-                    Value::Text(Some(after.map_or("", Subject::tenant))),
-                    Value::Text(Some(after.and_then(Subject::caller).unwrap_or_default())),
-                    Value::Int(Some(i64::try_from(filter.limit).unwrap_or(i64::MAX))),
+                    SqlValue::Text(Some(after.map_or("", Subject::tenant))),
+                    SqlValue::Text(Some(after.and_then(Subject::caller).unwrap_or_default())),
+                    SqlValue::Int(Some(i64::try_from(filter.limit).unwrap_or(i64::MAX))),
                 ];
                 let sql = match &filter.tenant {
                     Some(tenant) => {
-                        values.push(Value::Text(Some(tenant)));
+                        values.push(SqlValue::Text(Some(tenant)));
                         LIST_OF_TENANT
                     }
                     None => LIST,
@@ -285,7 +289,7 @@ impl Usage for PostgresStore {
             .next()
             .with(move |mut lent| async move {
                 let caller = subject.caller().unwrap_or_default();
-                let whose = [Value::Text(Some(subject.tenant())), Value::Text(Some(caller))];
+                let whose = [SqlValue::Text(Some(subject.tenant())), SqlValue::Text(Some(caller))];
                 let rows = lent.link()?.query(KEPT, &whose).await?;
                 let row = rows.first().ok_or_else(|| DbError::unreadable("count", "there is none"))?;
                 Ok(StoredAmount { keys: number(row, 0), bytes: number(row, 1) })
@@ -299,7 +303,8 @@ impl Usage for PostgresStore {
             .next()
             .with(move |mut lent| async move {
                 let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-                let values = [Value::Int(Some(lent.offset)), Value::Int(Some(idle)), Value::Int(Some(limit))];
+                let values =
+                    [SqlValue::Int(Some(lent.offset)), SqlValue::Int(Some(idle)), SqlValue::Int(Some(limit))];
                 let rows = lent.link()?.query(FORGET, &values).await?;
                 Ok(rows.first().map_or(0, |row| usize::try_from(number(row, 0)).unwrap_or(0)))
             })

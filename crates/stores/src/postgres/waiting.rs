@@ -4,7 +4,7 @@ use semel_core::{RecordId, StoredRequest, Timestamp, Waiting, WaitingFilter, Wai
 
 use super::clock::now;
 use super::errors::DbError;
-use super::executor::{Executor, Row, Value};
+use super::executor::{Executor, SqlRow, SqlValue};
 use super::rows::{record, record_columns_without_response};
 
 /// Tenants that one page looks at, with or without commands.
@@ -56,7 +56,7 @@ pub(super) async fn page(
     let after = filter.after.as_ref();
     let mut tenants: Vec<String> = after.map(|place| place.tenant.clone()).into_iter().collect();
     // No tenant has an empty name.
-    let more = [Value::Text(Some(after.map_or("", |place| &place.tenant))), int(MAX_TENANTS)];
+    let more = [SqlValue::Text(Some(after.map_or("", |place| &place.tenant))), int(MAX_TENANTS)];
     let more = db.query(TENANTS, &more).await?;
     let all = more.len() < MAX_TENANTS;
     tenants.extend(more.iter().filter_map(|row| row.text(0)).map(str::to_owned));
@@ -65,13 +65,13 @@ pub(super) async fn page(
     };
     let names = filter.operations.as_deref().unwrap_or_default();
     let values = [
-        Value::Int(Some(offset)),
-        Value::Int(Some(filter.phased.into())),
-        Value::Int(Some(filter.operations.is_some().into())),
-        Value::TextList(names.iter().map(|name| Some(name.as_str())).collect()),
-        Value::TextList(tenants.iter().map(|name| Some(name.as_str())).collect()),
-        Value::Int(Some(after.map_or(-1, |place| place.ready_at.as_millis()))),
-        Value::Bytes(Some(after.map_or(&[], |place| place.id.as_bytes()))),
+        SqlValue::Int(Some(offset)),
+        SqlValue::Int(Some(filter.phased.into())),
+        SqlValue::Int(Some(filter.operations.is_some().into())),
+        SqlValue::TextList(names.iter().map(|name| Some(name.as_str())).collect()),
+        SqlValue::TextList(tenants.iter().map(|name| Some(name.as_str())).collect()),
+        SqlValue::Int(Some(after.map_or(-1, |place| place.ready_at.as_millis()))),
+        SqlValue::Bytes(Some(after.map_or(&[], |place| place.id.as_bytes()))),
         int(filter.share),
         int(filter.limit),
     ];
@@ -84,7 +84,7 @@ pub(super) async fn page(
     Ok(WaitingPage { found: rows.into_iter().filter_map(waiting).collect(), next, now })
 }
 
-fn place(row: &Row) -> Result<WaitingPlace, DbError> {
+fn place(row: &SqlRow) -> Result<WaitingPlace, DbError> {
     let id = row.bytes(5).and_then(|id| id[..].try_into().ok());
     Ok(WaitingPlace {
         tenant: row.text(3).unwrap_or_default().to_owned(),
@@ -93,7 +93,7 @@ fn place(row: &Row) -> Result<WaitingPlace, DbError> {
     })
 }
 
-fn waiting(row: Row) -> Option<Waiting> {
+fn waiting(row: SqlRow) -> Option<Waiting> {
     let request = StoredRequest {
         format: row.int(0).and_then(|format| u8::try_from(format).ok())?,
         encryption_key_id: row.text(1).map(str::to_owned),
@@ -102,6 +102,6 @@ fn waiting(row: Row) -> Option<Waiting> {
     Some(Waiting { record: record(row, 7).ok()?.record, request })
 }
 
-fn int(count: usize) -> Value<'static> {
-    Value::Int(Some(i64::try_from(count).unwrap_or(i64::MAX)))
+fn int(count: usize) -> SqlValue<'static> {
+    SqlValue::Int(Some(i64::try_from(count).unwrap_or(i64::MAX)))
 }

@@ -7,9 +7,9 @@ use rusqlite::{Connection, OptionalExtension, params};
 use semel_core::scope::PrincipalError;
 use semel_core::{Principal, Timestamp, ids};
 
-use super::{OpenError, SqliteOptions, Trouble, connect, place, queries};
+use super::{SqliteOpenError, SqliteOptions, Trouble, connect, place, queries};
 use crate::access::Access;
-use crate::api_keys::{ApiKey, KeyMac, NewKey, key_mac};
+use crate::api_keys::{ApiKey, KeyMac, NewApiKey, key_mac};
 
 /// The keys of a file.
 pub struct ApiKeys {
@@ -19,12 +19,12 @@ pub struct ApiKeys {
 
 impl ApiKeys {
     /// Opens the keys of the file, creating it where needed.
-    pub fn open(path: impl AsRef<Path>) -> Result<ApiKeys, OpenError> {
+    pub fn open(path: impl AsRef<Path>) -> Result<ApiKeys, SqliteOpenError> {
         ApiKeys::open_for(path, Access::Write)
     }
 
     /// Opens the keys of the file for this access.
-    pub fn open_for(path: impl AsRef<Path>, access: Access) -> Result<ApiKeys, OpenError> {
+    pub fn open_for(path: impl AsRef<Path>, access: Access) -> Result<ApiKeys, SqliteOpenError> {
         let path = path.as_ref();
         let open = || -> Result<ApiKeys, Trouble> {
             let options = SqliteOptions { access, ..SqliteOptions::default() };
@@ -38,7 +38,7 @@ impl ApiKeys {
 
     /// Makes a key, and returns it: this is the only time that anybody sees it.
     pub fn create(&self, principal: &Principal) -> rusqlite::Result<(ApiKey, String)> {
-        let NewKey { id, text } = NewKey::draw();
+        let NewApiKey { id, text } = NewApiKey::draw();
         let created_at = queries::now(&self.connection)?;
         self.connection.execute(
             "INSERT INTO semel_api_keys (id, tenant, caller, mac, created_at) VALUES (?1, ?2, ?3, ?4, ?5)",

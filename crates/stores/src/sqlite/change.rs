@@ -250,7 +250,7 @@ fn write(
 /// to its operator, and does not keep the others waiting.
 fn age(
     connection: &Connection,
-    due: queries::Due,
+    due: queries::DueQuery,
     limit: usize,
     now: Timestamp,
 ) -> Result<usize, StoreError> {

@@ -14,14 +14,14 @@ use semel_core::time::BootTime;
 use super::queries;
 
 /// The clock as the file has it.
-struct Kept {
+struct StoredClock {
     skipped: i64,
     /// The boot whose clock was seen, and how far it was ahead of the time since then.
     seen: Option<(String, i64)>,
 }
 
 /// The clock as it is to be written down.
-struct Seen {
+struct ClockWrite {
     skipped: i64,
     offset: i64,
     is_jump: bool,
@@ -31,7 +31,7 @@ struct Seen {
 /// the machine's clock was set forward.
 pub(super) fn now(connection: &Connection, jumped: i64) -> rusqlite::Result<Timestamp> {
     let (time, write) = tell(connection, jumped)?;
-    if let Some(Seen { skipped, offset, is_jump }) = write {
+    if let Some(ClockWrite { skipped, offset, is_jump }) = write {
         if is_jump {
             tracing::error!(
                 skipped_ms = skipped,
@@ -51,7 +51,7 @@ pub(super) fn peek(connection: &Connection, jumped: i64) -> rusqlite::Result<Tim
 }
 
 /// The store's time, and what is to be written down about its clock.
-fn tell(connection: &Connection, jumped: i64) -> rusqlite::Result<(Timestamp, Option<Seen>)> {
+fn tell(connection: &Connection, jumped: i64) -> rusqlite::Result<(Timestamp, Option<ClockWrite>)> {
     let kept = read(connection)?;
     let before = BootTime::now();
     let clock = Timestamp::from_millis(queries::now(connection)?.saturating_add(jumped));
@@ -67,16 +67,17 @@ fn tell(connection: &Connection, jumped: i64) -> rusqlite::Result<(Timestamp, Op
     let offset = watch.offset().unwrap_or_default();
     // Within the tolerance it stays where it was, so that small steps add up to a jump.
     let is_kept = seen.is_some_and(|seen| seen.abs_diff(offset) <= JUMP_TOLERANCE.as_millis() as u64);
-    let write = (jump.is_some() || !is_kept).then_some(Seen { skipped, offset, is_jump: jump.is_some() });
+    let write =
+        (jump.is_some() || !is_kept).then_some(ClockWrite { skipped, offset, is_jump: jump.is_some() });
     Ok((Timestamp::from_millis(clock.as_millis().saturating_sub(skipped)), write))
 }
 
-fn read(connection: &Connection) -> rusqlite::Result<Kept> {
+fn read(connection: &Connection) -> rusqlite::Result<StoredClock> {
     let sql = "SELECT skipped_ms, clock, clock_offset_ms FROM semel_store";
     connection.prepare_cached(sql)?.query_row([], |row| {
         let clock: Option<String> = row.get(1)?;
         let offset: Option<i64> = row.get(2)?;
-        Ok(Kept { skipped: row.get(0)?, seen: clock.zip(offset) })
+        Ok(StoredClock { skipped: row.get(0)?, seen: clock.zip(offset) })
     })
 }
 

@@ -116,7 +116,7 @@ fn percent_encoded(path: &Path) -> String {
 }
 
 /// A file that could be opened.
-struct Look<'a> {
+struct OpenedFile<'a> {
     path: &'a Path,
     size: u64,
     options: &'a SqliteOptions,
@@ -141,7 +141,7 @@ fn look(
         Ok((connection, version)) => (connection, version.unwrap_or(0)),
         Err(error) => return only(unreadable(path, &error)),
     };
-    let look = Look { path, size: metadata.len(), options, upkeep, connection, version };
+    let look = OpenedFile { path, size: metadata.len(), options, upkeep, connection, version };
     let mut examination = Examination {
         checks: vec![
             checks::file(&look),

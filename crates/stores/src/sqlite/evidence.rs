@@ -10,7 +10,7 @@ use semel_core::{Evidence, Note, OperationId, Statement, StoreError, Timestamp};
 use semel_faults::Point;
 
 use super::errors::{is_unreadable, stored};
-use super::job::{Task, Turn};
+use super::job::{Task, WriteTransaction};
 use super::rows::{damaged, result};
 use super::savepoint::all_or_nothing;
 use super::{SqliteStore, queries};
@@ -208,7 +208,7 @@ impl Evidence for SqliteStore {
         outcome: StatementOutcome,
     ) -> Result<bool, StoreError> {
         let (source, event_id) = (source.to_owned(), event_id.to_owned());
-        let close = move |turn: &mut Turn<'_>| {
+        let close = move |turn: &mut WriteTransaction<'_>| {
             stored(self::close(turn.connection, &source, &event_id, outcome, turn.now))
         };
         Ok(self.write(Task::new(close)).await? == 1)
@@ -222,7 +222,7 @@ impl Evidence for SqliteStore {
         reference: ReferenceWrite,
     ) -> Result<bool, StoreError> {
         let (source, event_id, note) = (source.to_owned(), event_id.to_owned(), note.clone());
-        let contradict = move |turn: &mut Turn<'_>| {
+        let contradict = move |turn: &mut WriteTransaction<'_>| {
             let statement = (source.as_str(), event_id.as_str());
             let write = || self::contradict(turn.connection, statement, &note, reference, turn.now);
             all_or_nothing(turn.connection, || stored(write()))

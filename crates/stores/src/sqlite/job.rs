@@ -6,22 +6,22 @@ use semel_faults::Point;
 use tokio::sync::oneshot;
 
 use super::errors::ambiguous;
-use super::known::KnownRecords;
+use super::known::ClaimedRecords;
 
 /// The transaction that a change runs in.
-pub(super) struct Turn<'a> {
+pub(super) struct WriteTransaction<'a> {
     pub(super) connection: &'a Connection,
     /// The store's time.
     pub(super) now: Timestamp,
-    pub(super) known: &'a mut KnownRecords,
+    pub(super) known: &'a mut ClaimedRecords,
 }
 
 /// The statements of a change.
-type Run<T> = dyn Fn(&mut Turn<'_>) -> Result<T, StoreError> + Send;
+type ChangeStatements<T> = dyn Fn(&mut WriteTransaction<'_>) -> Result<T, StoreError> + Send;
 
 /// A change to the file. The writer runs it again, alone, if the transaction that it shared with others fails.
 pub(super) struct Task<T> {
-    run: Box<Run<T>>,
+    run: Box<ChangeStatements<T>>,
     is_repeatable: bool,
     needs_caller: bool,
     point: Option<Point>,
@@ -29,7 +29,9 @@ pub(super) struct Task<T> {
 
 impl<T> Task<T> {
     /// A change that may be made twice: the second time changes nothing.
-    pub(super) fn new(run: impl Fn(&mut Turn<'_>) -> Result<T, StoreError> + Send + 'static) -> Task<T> {
+    pub(super) fn new(
+        run: impl Fn(&mut WriteTransaction<'_>) -> Result<T, StoreError> + Send + 'static,
+    ) -> Task<T> {
         Task { run: Box::new(run), is_repeatable: true, needs_caller: false, point: None }
     }
 
@@ -61,7 +63,7 @@ impl<T> Task<T> {
 /// A task whose result type the writer does not know.
 pub(super) trait Job: Send {
     /// Makes the change and keeps its result.
-    fn run(&mut self, turn: &mut Turn<'_>) -> Result<(), StoreError>;
+    fn run(&mut self, turn: &mut WriteTransaction<'_>) -> Result<(), StoreError>;
 
     /// Answers the caller: with the kept result, or with this error.
     fn answer(self: Box<Self>, result: Result<(), StoreError>);
@@ -84,7 +86,7 @@ struct Pending<T> {
 }
 
 impl<T: Send> Job for Pending<T> {
-    fn run(&mut self, turn: &mut Turn<'_>) -> Result<(), StoreError> {
+    fn run(&mut self, turn: &mut WriteTransaction<'_>) -> Result<(), StoreError> {
         self.done = Some((self.task.run)(turn)?);
         Ok(())
     }

@@ -10,10 +10,13 @@ use semel_core::{
 };
 
 use super::errors::store_error;
-use super::{OpenError, Place, SqliteOptions, change, clock, connect, phases, place, queries};
+use super::{SqliteOpenError, SqliteOptions, StoreFiles, change, clock, connect, phases, place, queries};
 
 /// A connection to the file with the settings that durability needs, and with this version's schema.
-pub fn open_connection(path: impl AsRef<Path>, options: &SqliteOptions) -> Result<Connection, OpenError> {
+pub fn open_connection(
+    path: impl AsRef<Path>,
+    options: &SqliteOptions,
+) -> Result<Connection, SqliteOpenError> {
     let path = path.as_ref();
     let mut connection = connect(path, options).map_err(|trouble| trouble.at(path))?;
     place::adopt(&mut connection, path, options).map_err(|trouble| trouble.at(path))?;
@@ -21,9 +24,9 @@ pub fn open_connection(path: impl AsRef<Path>, options: &SqliteOptions) -> Resul
 }
 
 /// The place of the file that the connection has open, to be checked after every commit.
-pub fn place_of(connection: &Connection, path: impl AsRef<Path>) -> Result<Place, OpenError> {
+pub fn place_of(connection: &Connection, path: impl AsRef<Path>) -> Result<StoreFiles, SqliteOpenError> {
     let path = path.as_ref();
-    Place::of(connection, path).map_err(|trouble| trouble.at(path))
+    StoreFiles::of(connection, path).map_err(|trouble| trouble.at(path))
 }
 
 /// The store's time, within the exclusive transaction that is open.

@@ -15,9 +15,9 @@ use crate::known;
 
 /// The records that this process has claimed and not settled.
 #[derive(Default)]
-pub(super) struct KnownRecords(known::KnownRecords<Record>);
+pub(super) struct ClaimedRecords(known::ClaimedRecords<Record>);
 
-impl KnownRecords {
+impl ClaimedRecords {
     /// Writes an outcome without a look at its record. Returns `None` where that is not possible.
     pub(super) fn settle(
         &mut self,

@@ -49,19 +49,19 @@ use tokio::sync::mpsc;
 use crate::access::Access;
 pub use api_keys::ApiKeys;
 use connection::{check, connect};
-use job::{Job, Task, Turn, point_of};
+use job::{Job, Task, WriteTransaction, point_of};
 pub use join::{
     apply_within, claim_within, find_command, find_within, has_message, mark, now, open_connection, place_of,
     push_message, store_id, write_anew,
 };
-use known::KnownRecords;
-pub use open_error::OpenError;
+use known::ClaimedRecords;
+pub use open_error::SqliteOpenError;
 pub use phases::{has_phase, is_held};
-pub use place::Place;
+pub use place::StoreFiles;
 use readers::Readers;
 pub use schema::{SCHEMA_VERSION, known_version};
 use trouble::Trouble;
-use writer::{Counters, Levers, Writer};
+use writer::{WriterCounters, WriterLevers, Writer};
 
 /// What the store promises.
 pub const TIER: Tier = Tier::One;
@@ -112,9 +112,9 @@ pub struct SqliteStore {
     writer: Option<mpsc::Sender<Box<dyn Job>>>,
     thread: Option<JoinHandle<()>>,
     readers: Readers,
-    place: Place,
-    levers: Levers,
-    counters: Arc<Counters>,
+    place: StoreFiles,
+    levers: WriterLevers,
+    counters: Arc<WriterCounters>,
 }
 
 /// How many commits carried how many changes: the second by the first is what group commit saves.
@@ -130,26 +130,29 @@ pub struct Written {
 
 impl SqliteStore {
     /// Opens the file, creating it or bringing it to this version's schema where needed.
-    pub fn open(path: impl AsRef<Path>) -> Result<SqliteStore, OpenError> {
+    pub fn open(path: impl AsRef<Path>) -> Result<SqliteStore, SqliteOpenError> {
         SqliteStore::open_with(path, &SqliteOptions::default())
     }
 
     /// The same, with options.
-    pub fn open_with(path: impl AsRef<Path>, options: &SqliteOptions) -> Result<SqliteStore, OpenError> {
+    pub fn open_with(
+        path: impl AsRef<Path>,
+        options: &SqliteOptions,
+    ) -> Result<SqliteStore, SqliteOpenError> {
         let path = path.as_ref();
         let connect = || connect(path, options).map_err(|trouble| trouble.at(path));
         let mut connection = connect()?;
         check(&connection, path, options).map_err(|trouble| trouble.at(path))?;
         place::adopt(&mut connection, path, options).map_err(|trouble| trouble.at(path))?;
-        let place = Place::of(&connection, path).map_err(|trouble| trouble.at(path))?;
+        let place = StoreFiles::of(&connection, path).map_err(|trouble| trouble.at(path))?;
         let readers = (0..options.readers.max(1)).map(|_| connect()).collect::<Result<_, _>>()?;
         // The same file from the first connection to the last.
         place.check().map_err(|error| Trouble::Moved(error.to_string()).at(path))?;
         let (sender, jobs) = mpsc::channel(options.queue.max(1));
-        let levers = Levers::default();
+        let levers = WriterLevers::default();
         levers.obey();
         levers.read_only.store(options.access == Access::Read, Ordering::SeqCst);
-        let counters = Arc::new(Counters::default());
+        let counters = Arc::new(WriterCounters::default());
         let (own_path, own_options) = (path.to_owned(), options.clone());
         let connect = move || {
             self::connect(&own_path, &own_options).map_err(|trouble| trouble.at(&own_path).to_string())
@@ -158,7 +161,7 @@ impl SqliteStore {
             connection,
             connect: Box::new(connect),
             jobs,
-            known: KnownRecords::default(),
+            known: ClaimedRecords::default(),
             place: place.clone(),
             levers: levers.clone(),
             counters: counters.clone(),
@@ -167,7 +170,7 @@ impl SqliteStore {
         let thread = std::thread::Builder::new()
             .name("semel-sqlite".into())
             .spawn(move || writer.run())
-            .map_err(|error| OpenError::Failed { path: path.to_owned(), why: error.to_string() })?;
+            .map_err(|error| SqliteOpenError::Failed { path: path.to_owned(), why: error.to_string() })?;
         let readers = Readers::new(readers);
         Ok(SqliteStore { writer: Some(sender), thread: Some(thread), readers, place, levers, counters })
     }
@@ -312,8 +315,9 @@ impl Store for SqliteStore {
 
     async fn announce(&self, operation_id: OperationId, items: &[Item]) -> Result<(), StoreError> {
         let items = items.to_vec();
-        let announce =
-            move |turn: &mut Turn<'_>| change::announce(turn.connection, operation_id, &items, turn.now);
+        let announce = move |turn: &mut WriteTransaction<'_>| {
+            change::announce(turn.connection, operation_id, &items, turn.now)
+        };
         self.write(Task::new(announce)).await.map(drop)
     }
 

@@ -9,7 +9,7 @@ use super::trouble::Trouble;
 
 /// Why a file cannot be used. Each says what to do about it; none has changed the file.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum SqliteOpenError {
     /// The file or its folder cannot be read or written.
     #[error("cannot open {path}: {why}; the folder must exist, and both must be writable")]
     Inaccessible {
@@ -123,27 +123,27 @@ pub enum OpenError {
 
 impl Trouble {
     /// Names the file, and tells the cases apart that want different remedies.
-    pub(super) fn at(self, path: &Path) -> OpenError {
+    pub(super) fn at(self, path: &Path) -> SqliteOpenError {
         let path = path.to_owned();
         let error = match self {
-            Trouble::NewerSchema(found) => return OpenError::NewerSchema { path, found },
-            Trouble::OlderSchema(found) => return OpenError::OlderSchema { path, found },
-            Trouble::NotDurable(mode) => return OpenError::NotDurable { path, mode },
-            Trouble::Damaged(why) => return OpenError::Damaged { path, why },
-            Trouble::Remains(left) => return OpenError::Remains { path, left },
-            Trouble::Gone(marker) => return OpenError::Gone { path, marker },
-            Trouble::Other(marker) => return OpenError::Other { path, marker },
-            Trouble::Marker(marker, why) => return OpenError::Marker { path, marker, why },
-            Trouble::Moved(why) => return OpenError::Moved { path, why },
+            Trouble::NewerSchema(found) => return SqliteOpenError::NewerSchema { path, found },
+            Trouble::OlderSchema(found) => return SqliteOpenError::OlderSchema { path, found },
+            Trouble::NotDurable(mode) => return SqliteOpenError::NotDurable { path, mode },
+            Trouble::Damaged(why) => return SqliteOpenError::Damaged { path, why },
+            Trouble::Remains(left) => return SqliteOpenError::Remains { path, left },
+            Trouble::Gone(marker) => return SqliteOpenError::Gone { path, marker },
+            Trouble::Other(marker) => return SqliteOpenError::Other { path, marker },
+            Trouble::Marker(marker, why) => return SqliteOpenError::Marker { path, marker, why },
+            Trouble::Moved(why) => return SqliteOpenError::Moved { path, why },
             Trouble::Sqlite(error) => error,
         };
         let why = error.to_string();
         match error.sqlite_error_code() {
             Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly) => {
-                OpenError::Inaccessible { path, why }
+                SqliteOpenError::Inaccessible { path, why }
             }
-            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => OpenError::Damaged { path, why },
-            _ => OpenError::Failed { path, why },
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => SqliteOpenError::Damaged { path, why },
+            _ => SqliteOpenError::Failed { path, why },
         }
     }
 }

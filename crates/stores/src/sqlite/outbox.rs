@@ -17,7 +17,7 @@ use semel_core::{AttemptToken, Note, OperationId, StoreError, Timestamp};
 use super::SqliteStore;
 use super::change::tell_command;
 use super::errors::{store_error, stored};
-use super::job::{Task, Turn};
+use super::job::{Task, WriteTransaction};
 use super::queries;
 use super::rows::damaged_column;
 use super::savepoint::all_or_nothing;
@@ -137,13 +137,13 @@ const DEPTH: &str = "
 
 /// Event ids of messages that are due, found without the lock that writing takes.
 #[derive(Default)]
-struct Due {
+struct DueMessages {
     free: Vec<String>,
     blocked: Vec<String>,
 }
 
-fn due(connection: &Connection, now: Timestamp) -> rusqlite::Result<Due> {
-    let mut due = Due::default();
+fn due(connection: &Connection, now: Timestamp) -> rusqlite::Result<DueMessages> {
+    let mut due = DueMessages::default();
     let mut statement = connection.prepare_cached(DUE)?;
     let mut rows = statement.query(params![now.as_millis(), count(WINDOW)])?;
     while let Some(row) = rows.next()? {
@@ -153,7 +153,12 @@ fn due(connection: &Connection, now: Timestamp) -> rusqlite::Result<Due> {
     Ok(due)
 }
 
-fn take(connection: &Connection, take: &Take, due: &Due, now: Timestamp) -> rusqlite::Result<Vec<Message>> {
+fn take(
+    connection: &Connection,
+    take: &Take,
+    due: &DueMessages,
+    now: Timestamp,
+) -> rusqlite::Result<Vec<Message>> {
     let mut block = connection.prepare_cached(BLOCK)?;
     for event_id in &due.blocked {
         block.execute([event_id])?;
@@ -294,7 +299,9 @@ impl Outbox for SqliteStore {
                 break;
             }
             let rest = Take { limit: take.limit - taken.len(), ..*take };
-            let some = move |turn: &mut Turn<'_>| stored(self::take(turn.connection, &rest, &due, turn.now));
+            let some = move |turn: &mut WriteTransaction<'_>| {
+                stored(self::take(turn.connection, &rest, &due, turn.now))
+            };
             // A second take would take others, and leave the first ones to the end of their lease.
             match self.write(Task::new(some).repeatable(false)).await {
                 Ok(messages) => taken.extend(messages),
@@ -311,13 +318,14 @@ impl Outbox for SqliteStore {
 
     async fn accept(&self, fence: &MessageFence, reference: &str) -> Result<bool, StoreError> {
         let (fence, reference) = (fence.clone(), reference.to_owned());
-        let accept = move |turn: &mut Turn<'_>| stored(self::accept(turn.connection, &fence, &reference));
+        let accept =
+            move |turn: &mut WriteTransaction<'_>| stored(self::accept(turn.connection, &fence, &reference));
         Ok(self.write(Task::new(accept)).await? == 1)
     }
 
     async fn settle(&self, fence: &MessageFence, next: Next, why: Option<&str>) -> Result<bool, StoreError> {
         let (fence, why) = (fence.clone(), why.map(str::to_owned));
-        let settle = move |turn: &mut Turn<'_>| {
+        let settle = move |turn: &mut WriteTransaction<'_>| {
             let settle = || self::settle(turn.connection, &fence, next, why.as_deref(), turn.now);
             match next {
                 Next::Dead => all_or_nothing(turn.connection, || {
@@ -365,7 +373,7 @@ impl Outbox for SqliteStore {
         note: &Note,
     ) -> Result<bool, StoreError> {
         let (event_id, note) = (event_id.to_owned(), note.clone());
-        let intervene = move |turn: &mut Turn<'_>| {
+        let intervene = move |turn: &mut WriteTransaction<'_>| {
             let act = || self::intervene(turn.connection, &event_id, intervention, &note, turn.now);
             all_or_nothing(turn.connection, act)
         };

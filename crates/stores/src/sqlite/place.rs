@@ -151,15 +151,15 @@ fn write_marker(path: &Path, id: StoreId) -> std::io::Result<()> {
 
 /// A store's file and its log as they were when they were opened.
 #[derive(Clone)]
-pub struct Place {
+pub struct StoreFiles {
     files: Arc<[(PathBuf, Inode); 2]>,
     /// Says what is not there any more, once that was noticed. It is never taken back: commits may have gone elsewhere.
     lost: Arc<OnceLock<String>>,
 }
 
-impl Place {
+impl StoreFiles {
     /// Looks at the file that the connection has open, and at its log.
-    pub(super) fn of(connection: &Connection, path: &Path) -> Result<Place, Trouble> {
+    pub(super) fn of(connection: &Connection, path: &Path) -> Result<StoreFiles, Trouble> {
         // A log is there from the first transaction on, and as long as anybody has the file open.
         connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
         let target = fs::canonicalize(path).map_err(|error| Trouble::Moved(error.to_string()))?;
@@ -168,7 +168,7 @@ impl Place {
             Err(error) => Err(Trouble::Moved(format!("{}: {error}", file.display()))),
         };
         let files = [seen(path.to_owned())?, seen(beside(&target, LOG))?];
-        Ok(Place { files: Arc::new(files), lost: Arc::default() })
+        Ok(StoreFiles { files: Arc::new(files), lost: Arc::default() })
     }
 
     /// Checks that both files are where they were.

@@ -11,9 +11,9 @@ use semel_core::{
 
 use super::errors::is_unreadable;
 use super::rows::{WHOLE, WITHOUT_RESPONSE, damaged, damaged_column, record};
-use crate::columns::{Columns, StepColumns};
+use crate::columns::{RecordColumns, StepColumns};
 use crate::contested::contested;
-use crate::doctor::telling::Waiting;
+use crate::doctor::telling::WaitingRecords;
 
 /// The database's present, in milliseconds: the clock that decides.
 pub(super) fn now(connection: &Connection) -> rusqlite::Result<i64> {
@@ -173,34 +173,34 @@ pub(super) fn census(connection: &Connection) -> rusqlite::Result<Vec<Census>> {
 }
 
 /// Records whose outcome is unknown.
-pub(super) fn unknown(connection: &Connection) -> rusqlite::Result<Waiting> {
+pub(super) fn unknown(connection: &Connection) -> rusqlite::Result<WaitingRecords> {
     let sql = "SELECT count(*), min(unknown_since) FROM semel_records
                WHERE reconcile_after IS NOT NULL AND state = 'unknown'";
     connection.query_row(sql, [], waiting)
 }
 
 /// Records whose lease, or time to start, ended before this moment.
-pub(super) fn not_swept(connection: &Connection, before: Timestamp) -> rusqlite::Result<Waiting> {
+pub(super) fn not_swept(connection: &Connection, before: Timestamp) -> rusqlite::Result<WaitingRecords> {
     let sql = "SELECT count(*), min(due_at) FROM semel_records WHERE due_at IS NOT NULL AND due_at < ?1";
     connection.query_row(sql, [before.as_millis()], waiting)
 }
 
 /// Records whose time to live ended before this moment.
-pub(super) fn not_reaped(connection: &Connection, before: Timestamp) -> rusqlite::Result<Waiting> {
+pub(super) fn not_reaped(connection: &Connection, before: Timestamp) -> rusqlite::Result<WaitingRecords> {
     let sql = "SELECT count(*), min(expires_at) FROM semel_records WHERE expires_at IS NOT NULL AND expires_at < ?1";
     connection.query_row(sql, [before.as_millis()], waiting)
 }
 
-fn waiting(row: &Row<'_>) -> rusqlite::Result<Waiting> {
+fn waiting(row: &Row<'_>) -> rusqlite::Result<WaitingRecords> {
     let count = u64::try_from(row.get::<_, i64>(0)?).unwrap_or(0);
-    Ok(Waiting { count, since: row.get::<_, Option<i64>>(1)?.map(Timestamp::from_millis) })
+    Ok(WaitingRecords { count, since: row.get::<_, Option<i64>>(1)?.map(Timestamp::from_millis) })
 }
 
 /// When a record is due, and which.
 pub(super) type DueAt = (i64, RecordId);
 
 /// A query for records that are due: now, after which one, how many.
-pub(super) type Due = fn(&Connection, Timestamp, Option<DueAt>, usize) -> rusqlite::Result<Vec<DueAt>>;
+pub(super) type DueQuery = fn(&Connection, Timestamp, Option<DueAt>, usize) -> rusqlite::Result<Vec<DueAt>>;
 
 /// Records whose lease, or time to start, has ended, the oldest first.
 pub(super) fn due_to_sweep(
@@ -246,7 +246,7 @@ fn due(
 
 /// Inserts a new record. `false` if its id is taken: the unique constraint decides between claimers.
 pub(super) fn insert(connection: &Connection, record: &Record) -> rusqlite::Result<bool> {
-    let row = Columns::of(record);
+    let row = RecordColumns::of(record);
     let changed = connection
         .prepare_cached(
             "INSERT INTO semel_records (
@@ -288,7 +288,7 @@ pub(super) fn insert(connection: &Connection, record: &Record) -> rusqlite::Resu
 
 /// Writes what may change of a record, only if it still has the head `before`. `false` if it has not.
 pub(super) fn update(connection: &Connection, before: &Head, record: &Record) -> rusqlite::Result<bool> {
-    let row = Columns::of(record);
+    let row = RecordColumns::of(record);
     let result = row.result.as_ref();
     let may_start_until = match before.state {
         State::Processing { start_by, .. } => start_by,

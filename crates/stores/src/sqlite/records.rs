@@ -7,7 +7,7 @@ use semel_core::{
 };
 use semel_faults::Point;
 
-use super::job::{Task, Turn};
+use super::job::{Task, WriteTransaction};
 use super::{SqliteStore, change, queries};
 
 #[async_trait]
@@ -53,7 +53,7 @@ impl Records for SqliteStore {
         let note = note.clone();
         // A note that is taken twice is about a request that was read at least once.
         let take_note =
-            move |turn: &mut Turn<'_>| change::note_reading(turn.connection, operation_id, &note, turn.now);
+            move |turn: &mut WriteTransaction<'_>| change::note_reading(turn.connection, operation_id, &note, turn.now);
         match self.write(Task::new(take_note)).await? {
             0 => Ok(None),
             _ => self.read(move |connection, _| queries::request(connection, operation_id)).await,

@@ -14,7 +14,7 @@ use semel_faults::Point;
 
 use super::SqliteStore;
 use super::errors::{is_unreadable, stored};
-use super::job::{Task, Turn};
+use super::job::{Task, WriteTransaction};
 use super::rows::damaged_column;
 use super::savepoint::all_or_nothing;
 use crate::columns;
@@ -265,7 +265,7 @@ impl Reseal for SqliteStore {
 
     async fn reseal(&self, resealed: &[Resealed]) -> Result<ResealedBatch, StoreError> {
         let resealed = resealed.to_vec();
-        let write = move |turn: &mut Turn<'_>| {
+        let write = move |turn: &mut WriteTransaction<'_>| {
             all_or_nothing(turn.connection, || stored(self::write(turn.connection, &resealed)))
         };
         let written = self.write(Task::new(write).held_at(Some(Point::ResealSent))).await?;

@@ -6,7 +6,7 @@ use rusqlite::Row;
 use rusqlite::types::{FromSql, Type};
 use semel_core::Record;
 
-use crate::columns::{Columns, Damage, ResultColumns, damage};
+use crate::columns::{Damage, RecordColumns, ResultColumns, damage};
 
 /// The columns that [`record`] reads, in its order. It reads them by their places: to look for a name takes several times as
 /// long as to read what is there.
@@ -33,7 +33,7 @@ pub(super) const WITHOUT_RESPONSE: &str = record_columns!("NULL, NULL, NULL, NUL
 /// Reads a row that begins with these columns. What no version of Semel wrote is damage, and says in which column.
 pub(super) fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
     let mut cells = Cells { row, at: 0 };
-    let columns = Columns {
+    let columns = RecordColumns {
         id: cells.next()?,
         operation_id: cells.next()?,
         tenant: cells.text()?,

@@ -264,7 +264,7 @@ pub(super) fn store_id(connection: &Connection) -> Result<Option<StoreId>, Troub
 
 /// A table, column, index or trigger of ours.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Part {
+pub(super) struct SchemaPart {
     /// `table`, `column`, `index` or `trigger`.
     pub(super) kind: String,
     pub(super) name: String,
@@ -273,7 +273,7 @@ pub(super) struct Part {
 }
 
 /// The parts that a file of this version has, if nobody changed it.
-pub(super) fn expected_parts(version: u32) -> rusqlite::Result<Vec<Part>> {
+pub(super) fn expected_parts(version: u32) -> rusqlite::Result<Vec<SchemaPart>> {
     let connection = Connection::open_in_memory()?;
     for script in scripts().iter().take(version as usize) {
         connection.execute_batch(script)?;
@@ -282,7 +282,7 @@ pub(super) fn expected_parts(version: u32) -> rusqlite::Result<Vec<Part>> {
 }
 
 /// The parts that there are. What SQLite makes by itself for a constraint cannot be lost, and is left out.
-pub(super) fn parts(connection: &Connection) -> rusqlite::Result<Vec<Part>> {
+pub(super) fn parts(connection: &Connection) -> rusqlite::Result<Vec<SchemaPart>> {
     let sql = "
         SELECT type, name, CASE type WHEN 'table' THEN '' ELSE coalesce(sql, '') END FROM sqlite_schema
         WHERE name LIKE 'semel!_%' ESCAPE '!' AND name <> 'semel_schema'
@@ -293,7 +293,7 @@ pub(super) fn parts(connection: &Connection) -> rusqlite::Result<Vec<Part>> {
     let read = |row: &rusqlite::Row<'_>| {
         let sql: String = row.get(2)?;
         let sql = sql.split_whitespace().collect::<Vec<_>>().join(" ");
-        Ok(Part { kind: row.get(0)?, name: row.get(1)?, sql })
+        Ok(SchemaPart { kind: row.get(0)?, name: row.get(1)?, sql })
     };
     connection.prepare(sql)?.query_map([], read)?.collect()
 }

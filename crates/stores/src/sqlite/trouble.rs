@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// An [`OpenError`](super::OpenError) before it knows its file.
+/// An [`SqliteOpenError`](super::SqliteOpenError) before it knows its file.
 pub(super) enum Trouble {
     Sqlite(rusqlite::Error),
     Damaged(String),

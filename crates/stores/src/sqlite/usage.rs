@@ -9,7 +9,7 @@ use semel_core::{StoreError, Timestamp};
 
 use super::SqliteStore;
 use super::errors::stored;
-use super::job::{Task, Turn};
+use super::job::{Task, WriteTransaction};
 use super::savepoint::all_or_nothing;
 
 /// Made only where what is kept is counted: every command would pay for it.
@@ -135,7 +135,7 @@ impl Usage for SqliteStore {
     async fn report(&self, reports: &[(Subject, UsageReport)]) -> Result<Vec<Level>, StoreError> {
         let reports = reports.to_vec();
         // A report that is counted twice is a bound that is reached early.
-        let report = move |turn: &mut Turn<'_>| {
+        let report = move |turn: &mut WriteTransaction<'_>| {
             all_or_nothing(turn.connection, || stored(self::report(turn.connection, &reports, turn.now)))
         };
         self.write(Task::new(report)).await

@@ -14,16 +14,16 @@ use tokio::sync::mpsc;
 
 use super::clock;
 use super::errors::{again, ambiguous, still_ambiguous, store_error, unavailable};
-use super::job::{Job, Turn, committed};
-use super::known::KnownRecords;
-use super::place::Place;
+use super::job::{Job, WriteTransaction, committed};
+use super::known::ClaimedRecords;
+use super::place::StoreFiles;
 
 /// The most changes that share one transaction.
 const MAX_GROUP: usize = 256;
 
 /// What tests may do to the writer.
 #[derive(Clone, Default)]
-pub(super) struct Levers {
+pub(super) struct WriterLevers {
     /// Milliseconds added to the store's time, as if they had passed.
     pub(super) clock_offset: Arc<AtomicI64>,
     /// Milliseconds added to the machine's clock, as if it had been set.
@@ -34,7 +34,7 @@ pub(super) struct Levers {
     pub(super) read_only: Arc<AtomicBool>,
 }
 
-impl Levers {
+impl WriterLevers {
     /// Lets a test outside of this process pull them, in a build with fault points.
     pub(super) fn obey(&self) {
         let levers = self.clone();
@@ -51,7 +51,7 @@ impl Levers {
     }
 }
 
-impl Levers {
+impl WriterLevers {
     /// How far the machine's clock was set.
     pub(super) fn jumped(&self) -> i64 {
         self.jumped.load(Ordering::SeqCst)
@@ -69,17 +69,17 @@ pub(super) struct Writer {
     /// Opens another one: after a commit that may have failed, this one proves nothing.
     pub(super) connect: Box<dyn Fn() -> Result<Connection, String> + Send>,
     pub(super) jobs: mpsc::Receiver<Box<dyn Job>>,
-    pub(super) known: KnownRecords,
-    pub(super) place: Place,
-    pub(super) levers: Levers,
-    pub(super) counters: Arc<Counters>,
+    pub(super) known: ClaimedRecords,
+    pub(super) place: StoreFiles,
+    pub(super) levers: WriterLevers,
+    pub(super) counters: Arc<WriterCounters>,
     /// The file was found damaged: whatever it says from now on may be wrong, so nothing is decided on it.
     pub(super) damaged: Option<String>,
 }
 
 /// What was written so far.
 #[derive(Default)]
-pub(super) struct Counters {
+pub(super) struct WriterCounters {
     pub(super) tried: AtomicU64,
     pub(super) commits: AtomicU64,
     pub(super) changes: AtomicU64,
@@ -196,7 +196,8 @@ impl Writer {
                 results.push(Err(unavailable("nobody waits for it any more")));
                 continue;
             }
-            let result = job.run(&mut Turn { connection: &transaction, now, known: &mut self.known });
+            let result =
+                job.run(&mut WriteTransaction { connection: &transaction, now, known: &mut self.known });
             // Some errors (a full disk, failed I/O) make SQLite roll the whole transaction back.
             if transaction.is_autocommit() {
                 let error = result.err().unwrap_or_else(|| unavailable("the transaction was rolled back"));

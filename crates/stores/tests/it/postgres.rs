@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use semel_core::{Clock, Decision, Records, Store, StoreError, SystemClock};
 use semel_stores::PostgresStore;
-use semel_stores::postgres::{Address, PostgresOptions, SCHEMA_VERSION, migrate_database};
+use semel_stores::postgres::{DatabaseAddress, PostgresOptions, SCHEMA_VERSION, migrate_database};
 use semel_testkit::conformance::{self, Capabilities, Subject};
 use semel_testkit::postgres::{self, Database, PgBouncer, Server};
 use semel_testkit::sample;
@@ -14,7 +14,7 @@ use semel_testkit::sample;
 pub(crate) struct Postgres {
     pub(crate) store: Arc<PostgresStore>,
     pub(crate) database: Database,
-    address: Address,
+    address: DatabaseAddress,
 }
 
 /// A database with the current schema and nothing in it.
@@ -28,7 +28,8 @@ pub(crate) async fn database() -> Database {
 /// A store on a database of its own, reached with these parameters.
 pub(crate) async fn postgres(parameters: &str) -> Postgres {
     let database = database().await;
-    let address: Address = format!("{}{parameters}", database.url()).parse().expect("it is an address");
+    let address: DatabaseAddress =
+        format!("{}{parameters}", database.url()).parse().expect("it is an address");
     let store = PostgresStore::open(&address).await.expect("the database can be used");
     Postgres { store: Arc::new(store), database, address }
 }
@@ -40,7 +41,7 @@ pub(crate) async fn through_pgbouncer() -> Postgres {
     let bouncer =
         BOUNCER.get_or_init(|| PgBouncer::start(database.server()).expect("PgBouncer can be started"));
     let url = format!("{}?prepared_statements=false", bouncer.url(database.name()));
-    let address: Address = url.parse().expect("it is an address");
+    let address: DatabaseAddress = url.parse().expect("it is an address");
     let store = PostgresStore::open(&address).await.expect("the database can be used");
     Postgres { store: Arc::new(store), database, address }
 }
@@ -57,7 +58,7 @@ async fn with_another_clock() -> Postgres {
         database.sql(statement).expect("its owner may");
     }
     let url = format!("{}?options=-c%20search_path%3Dbehind%2Cpublic%2Cpg_catalog", database.url());
-    let address: Address = url.parse().expect("it is an address");
+    let address: DatabaseAddress = url.parse().expect("it is an address");
     let store = PostgresStore::open(&address).await.expect("the database can be used");
     let (theirs, ours) = (store.now().await.expect("it has a clock"), SystemClock.now());
     assert!(theirs.plus(Duration::from_secs(2 * 365 * 24 * 3600)) < ours, "{theirs} is years before {ours}");
@@ -66,7 +67,7 @@ async fn with_another_clock() -> Postgres {
 
 /// A store at this address.
 pub(crate) async fn open(url: &str, options: &PostgresOptions) -> Arc<PostgresStore> {
-    let address: Address = url.parse().expect("it is an address");
+    let address: DatabaseAddress = url.parse().expect("it is an address");
     Arc::new(PostgresStore::open_with(&address, options).await.expect("the database can be used"))
 }
 

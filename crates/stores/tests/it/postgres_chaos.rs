@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use semel_core::{AttemptToken, Change, Claim, Decision, Fence, Reason, StateName, Store, StoreError, Terms};
 use semel_stores::PostgresStore;
-use semel_stores::postgres::{Address, PostgresOptions, migrate_database};
+use semel_stores::postgres::{DatabaseAddress, PostgresOptions, migrate_database};
 use semel_testkit::postgres::{Cluster, Database};
 use semel_testkit::proxy::FaultProxy;
 use semel_testkit::sample;
@@ -386,7 +386,7 @@ impl Kills {
 }
 
 async fn store(url: &str) -> PostgresStore {
-    let address: Address = url.parse().expect("it is an address");
+    let address: DatabaseAddress = url.parse().expect("it is an address");
     let options = PostgresOptions { patience: Duration::from_secs(5), ..PostgresOptions::default() };
     PostgresStore::open_with(&address, &options).await.expect("the database can be used")
 }

@@ -3,7 +3,7 @@
 
 use semel_core::{Decision, Store, StoreError, Upkeep};
 use semel_stores::PostgresStore;
-use semel_stores::postgres::{Address, PostgresKeys};
+use semel_stores::postgres::{DatabaseAddress, PostgresKeys};
 use semel_testkit::postgres::{Cluster, Database};
 use semel_testkit::proxy::FaultProxy;
 use semel_testkit::sample;
@@ -55,7 +55,7 @@ async fn a_database_without_tables_behind_the_address_is_refused() {
     let (right, empty) = (database().await, database().await);
     empty.sql("DROP SCHEMA public CASCADE; CREATE SCHEMA public").expect("it is emptied");
     let store = open(&right.url(), &patience(5_000)).await;
-    let address: Address = right.url().parse().expect("it is an address");
+    let address: DatabaseAddress = right.url().parse().expect("it is an address");
     let keys = PostgresKeys::open(&address).await.expect("they open");
     exchange(&right, &empty);
     assert!(matches!(decide(&store, "key").await, Err(StoreError::Unavailable(_))));
@@ -70,7 +70,7 @@ async fn a_copy_of_the_store_on_another_server_is_refused() {
     let (one, two) = (Cluster::start().expect("a cluster"), Cluster::start().expect("a cluster"));
     let proxy = FaultProxy::start(one.server().address()).await.expect("a proxy can be started");
     for cluster in [&one, &two] {
-        let address: Address = cluster.url("postgres").parse().expect("it is an address");
+        let address: DatabaseAddress = cluster.url("postgres").parse().expect("it is an address");
         drop(PostgresStore::open(&address).await.expect("it opens"));
     }
     let id = one.server().sql("postgres", "SELECT id FROM semel_store").expect("it reads");

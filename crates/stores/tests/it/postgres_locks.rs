@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use semel_core::{Change, Decision, Record, RecordId, Store, StoreError, Upkeep, WaitingFilter};
 use semel_stores::PostgresStore;
-use semel_stores::encryption::{AesVault, Rotated, Rotation, Step};
+use semel_stores::encryption::{AesVault, Rotated, Rotation, RotationStep};
 use semel_stores::postgres::PostgresOptions;
 use semel_testkit::postgres::Database;
 use semel_testkit::proxy::{FaultProxy, Matching};
@@ -95,7 +95,7 @@ async fn a_statement_that_takes_too_long_does_not_fail_completions_that_travel_w
 async fn rotated(store: &Arc<PostgresStore>) -> Rotated {
     let vault = AesVault::new("new", [("new".to_owned(), [1; 32])]).expect("the key is good");
     let mut rotation = Rotation::new(store.clone(), Arc::new(vault), 100);
-    while rotation.step().await.expect("the others can be written") != Step::Done {}
+    while rotation.step().await.expect("the others can be written") != RotationStep::Done {}
     rotation.so_far().clone()
 }
 

@@ -3,17 +3,19 @@
 use semel_core::{Decision, Store};
 use semel_stores::PostgresStore;
 use semel_stores::access::Access;
-use semel_stores::postgres::{Address, OpenError, PostgresOptions, SCHEMA_VERSION, migrate_database};
+use semel_stores::postgres::{
+    DatabaseAddress, PostgresOpenError, PostgresOptions, SCHEMA_VERSION, migrate_database,
+};
 use semel_testkit::postgres::{self, Database};
 use semel_testkit::sample;
 
 use crate::postgres::{client, database};
 
-fn address(url: &str) -> Address {
+fn address(url: &str) -> DatabaseAddress {
     url.parse().expect("it is an address")
 }
 
-async fn refuse(url: &str) -> OpenError {
+async fn refuse(url: &str) -> PostgresOpenError {
     PostgresStore::open(&address(url)).await.err().expect("it is refused")
 }
 
@@ -56,7 +58,7 @@ async fn a_newer_schema_is_refused_and_left_alone() {
         refuse(&database.url()).await,
         migrate_database(&address(&database.url())).await.expect_err("it is refused"),
     ] {
-        assert!(matches!(error, OpenError::NewerSchema { found: 99, .. }), "{error}");
+        assert!(matches!(error, PostgresOpenError::NewerSchema { found: 99, .. }), "{error}");
         assert!(error.to_string().contains("run the version of Semel that wrote it"), "{error}");
     }
     assert_eq!(database.sql("SELECT version FROM semel_schema").expect("it is there"), "99");
@@ -69,11 +71,11 @@ async fn an_older_schema_is_refused_by_whoever_only_reads() {
     let options = PostgresOptions { access: Access::Read, ..PostgresOptions::default() };
     let opened = PostgresStore::open_with(&address(&database.url()), &options).await;
     let error = opened.err().expect("it is refused");
-    assert!(matches!(error, OpenError::OlderSchema { found: 0, .. }), "{error}");
+    assert!(matches!(error, PostgresOpenError::OlderSchema { found: 0, .. }), "{error}");
     assert!(error.to_string().contains("`semel migrate`"), "{error}");
     // And a migration that cannot be from there leaves all as it is.
     let error = refuse(&database.url()).await;
-    assert!(matches!(error, OpenError::NotMigrated { .. }), "{error}");
+    assert!(matches!(error, PostgresOpenError::NotMigrated { .. }), "{error}");
     assert_eq!(database.sql("SELECT version FROM semel_schema").expect("it is there"), "0");
 }
 
@@ -110,7 +112,7 @@ async fn a_role_that_may_not_create_tables_is_told_who_may() {
     database.sql("REVOKE CREATE ON SCHEMA public FROM public").expect("its owner may");
     let role = Role::new(&database);
     let error = refuse(&role.url()).await;
-    assert!(matches!(error, OpenError::NotMigrated { .. }), "{error}");
+    assert!(matches!(error, PostgresOpenError::NotMigrated { .. }), "{error}");
     assert!(error.to_string().contains("run `semel migrate` with a role"), "{error}");
     assert!(!error.to_string().contains("weak"), "{error}");
     assert_eq!(database.sql(TABLES).expect("it can be read"), "0");
@@ -132,7 +134,7 @@ async fn a_migration_that_others_keep_waiting_gives_up_and_changes_nothing() {
     let other = client(&database.url()).await;
     other.batch_execute("BEGIN; LOCK TABLE semel_schema IN SHARE MODE").await.expect("nobody else has it");
     let error = refuse(&database.url()).await;
-    assert!(matches!(error, OpenError::NotMigrated { .. }), "{error}");
+    assert!(matches!(error, PostgresOpenError::NotMigrated { .. }), "{error}");
     assert!(error.to_string().contains("lock timeout"), "{error}");
     assert_eq!(database.sql(TABLES).expect("it can be read"), "1");
     other.batch_execute("ROLLBACK").await.expect("it gives the lock back");

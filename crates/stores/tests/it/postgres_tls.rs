@@ -7,7 +7,7 @@ use std::process::Command;
 
 use semel_core::{Decision, Store};
 use semel_stores::PostgresStore;
-use semel_stores::postgres::{Address, OpenError};
+use semel_stores::postgres::{DatabaseAddress, PostgresOpenError};
 use semel_testkit::postgres::{Cluster, Database};
 use semel_testkit::sample;
 use tempfile::TempDir;
@@ -64,24 +64,27 @@ fn install(cluster: &Cluster, (certificate, key): (PathBuf, PathBuf)) {
 }
 
 async fn works(url: &str) {
-    let address: Address = url.parse().expect("it is an address");
+    let address: DatabaseAddress = url.parse().expect("it is an address");
     let store = PostgresStore::open(&address).await.expect("the database can be used");
     let answer = store.claim(&sample::claim("k")).await.expect("it is decided");
     assert!(matches!(answer.decision, Decision::Execute | Decision::Wait));
 }
 
 async fn refused(url: &str, why: &str) {
-    let address: Address = url.parse().expect("it is an address");
+    let address: DatabaseAddress = url.parse().expect("it is an address");
     let error = PostgresStore::open(&address).await.err().expect("it is refused");
-    assert!(matches!(error, OpenError::Unreachable { .. } | OpenError::Tls { .. }), "{error}");
+    assert!(
+        matches!(error, PostgresOpenError::Unreachable { .. } | PostgresOpenError::Tls { .. }),
+        "{error}"
+    );
     assert!(error.to_string().contains(why), "{error}");
 }
 
 /// The error that TLS ends a connection with: it speaks of the parameters that would change it, and of no others.
 async fn refused_by_tls(url: &str, words: &[&str]) {
-    let address: Address = url.parse().expect("it is an address");
+    let address: DatabaseAddress = url.parse().expect("it is an address");
     let error = PostgresStore::open(&address).await.err().expect("it is refused");
-    assert!(matches!(error, OpenError::Tls { .. }), "{error}");
+    assert!(matches!(error, PostgresOpenError::Tls { .. }), "{error}");
     let error = error.to_string();
     assert!(words.iter().all(|word| error.contains(word)), "{error}");
     assert!(!error.contains("password"), "{error}");
@@ -97,7 +100,7 @@ fn is_encrypted(database: &Database, name: &str) -> bool {
 }
 
 async fn open(url: &str) -> PostgresStore {
-    let address: Address = url.parse().expect("it is an address");
+    let address: DatabaseAddress = url.parse().expect("it is an address");
     let store = PostgresStore::open(&address).await.expect("the database can be used");
     store.now().await.expect("it answers");
     store

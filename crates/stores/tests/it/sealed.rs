@@ -14,7 +14,7 @@ use semel_core::{
     Reason, Record, RecordId, Records, Scope, Statement, Store, StoredRequest, StoredResult, Vault,
     VaultError, Waiting, WaitingFilter,
 };
-use semel_stores::encryption::{AesVault, Rotated, Rotation, SealedStore, Step};
+use semel_stores::encryption::{AesVault, Rotated, Rotation, RotationStep, SealedStore};
 use semel_stores::{MemoryStore, PostgresStore, SqliteStore};
 use semel_testkit::conformance::{Capabilities, Subject};
 use semel_testkit::postgres::Database;
@@ -177,7 +177,7 @@ impl Below {
 
     async fn rotate(&self, ids: &[&str], batch: usize) -> Rotated {
         let mut rotation = Rotation::new(self.store.clone(), vault(ids), batch);
-        while rotation.step().await.expect("the store works") != Step::Done {}
+        while rotation.step().await.expect("the store works") != RotationStep::Done {}
         rotation.so_far().clone()
     }
 }
@@ -309,7 +309,7 @@ async fn plaintext_in_the_place_of_what_was_sealed_is_refused_and_not_sealed_ane
         assert_eq!(genuine.result, Some(sample::created(&format!("{CANARY} own"))));
 
         let mut rotation = Rotation::new(below.store.clone(), strict(&["b", "a"]), 10);
-        while rotation.step().await.expect("the store works") != Step::Done {}
+        while rotation.step().await.expect("the store works") != RotationStep::Done {}
         let rotated = rotation.so_far().clone();
         assert_eq!((rotated.resealed, rotated.refused, rotated.is_complete()), (1, 3, false), "{rotated:?}");
         assert!(below.rotate(&["b", "a"], 10).await.is_complete(), "where plaintext is expected");
@@ -467,14 +467,14 @@ async fn a_rotation_comes_back_for_what_was_written_behind_it_and_says_if_that_n
         for number in 0..10 {
             complete(&old, &format!("behind-{number}")).await;
         }
-        while rotation.step().await.expect("the store works") != Step::Done {}
+        while rotation.step().await.expect("the store works") != RotationStep::Done {}
         assert!(rotation.so_far().is_complete(), "{:?}", rotation.so_far());
         assert_eq!(below.uses().await, [(SealedKind::Response, Some("b".to_owned()), 30)]);
 
         let mut rotation = Rotation::new(below.store.clone(), vault(&["b", "a"]), 10);
         for number in 0.. {
             complete(&old, &format!("never-ending-{number}")).await;
-            if rotation.step().await.expect("the store works") == Step::Done {
+            if rotation.step().await.expect("the store works") == RotationStep::Done {
                 break;
             }
         }

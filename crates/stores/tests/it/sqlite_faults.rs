@@ -13,7 +13,7 @@ use semel_core::{
 };
 use semel_stores::SqliteStore;
 use semel_stores::access::Access;
-use semel_stores::sqlite::{OpenError, SqliteOptions};
+use semel_stores::sqlite::{SqliteOpenError, SqliteOptions};
 use semel_testkit::sample;
 use tempfile::TempDir;
 
@@ -25,7 +25,7 @@ fn open(folder: &Path) -> SqliteStore {
     SqliteStore::open(folder.join("semel.db")).expect("the file opens")
 }
 
-fn refuse(path: &Path) -> OpenError {
+fn refuse(path: &Path) -> SqliteOpenError {
     SqliteStore::open(path).err().expect("it is refused")
 }
 
@@ -55,7 +55,7 @@ fn a_file_that_is_no_database_is_refused_and_left_alone() {
     let letter = "Dear diary, this is not a database. ".repeat(100);
     std::fs::write(&path, &letter).expect("it can be written");
     let error = refuse(&path);
-    assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
+    assert!(matches!(error, SqliteOpenError::Damaged { .. }), "{error}");
     assert!(error.to_string().contains("restore it from a backup"), "{error}");
     assert_eq!(std::fs::read_to_string(&path).expect("it is there"), letter);
 }
@@ -76,7 +76,7 @@ async fn a_file_that_is_damaged_inside_fails_closed() {
     }
     std::fs::write(&path, bytes).expect("it can be written");
     let error = refuse(&path);
-    assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
+    assert!(matches!(error, SqliteOpenError::Damaged { .. }), "{error}");
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_newer_schema_is_refused_and_left_alone() {
     let file = Connection::open(&path).expect("the file opens");
     file.execute("UPDATE semel_schema SET version = 99", []).expect("the table is there");
     let error = refuse(&path);
-    assert!(matches!(error, OpenError::NewerSchema { found: 99, .. }), "{error}");
+    assert!(matches!(error, SqliteOpenError::NewerSchema { found: 99, .. }), "{error}");
     assert!(error.to_string().contains("run the version of Semel that wrote it"), "{error}");
     let version: u32 =
         file.query_row("SELECT version FROM semel_schema", [], |row| row.get(0)).expect("still there");
@@ -103,7 +103,7 @@ fn an_older_schema_is_refused_by_whoever_only_reads() {
     file.execute("UPDATE semel_schema SET version = 0", []).expect("the table is there");
     let options = SqliteOptions { access: Access::Read, ..SqliteOptions::default() };
     let error = SqliteStore::open_with(&path, &options).err().expect("it is refused");
-    assert!(matches!(error, OpenError::OlderSchema { found: 0, .. }), "{error}");
+    assert!(matches!(error, SqliteOpenError::OlderSchema { found: 0, .. }), "{error}");
     assert!(error.to_string().contains("run `semel migrate`"), "{error}");
     // And a migration that cannot be from there leaves all as it is.
     refuse(&path);
@@ -117,7 +117,7 @@ fn a_folder_that_is_not_there_is_named() {
     let folder = folder();
     let path = folder.path().join("nowhere").join("semel.db");
     let error = refuse(&path);
-    assert!(matches!(error, OpenError::Inaccessible { .. }), "{error}");
+    assert!(matches!(error, SqliteOpenError::Inaccessible { .. }), "{error}");
     assert!(error.to_string().contains("nowhere"), "{error}");
 }
 
@@ -128,7 +128,7 @@ const READ_ONLY: &str = "SEMEL_TEST_READ_ONLY";
 fn somebody_who_may_not_write() {
     let Ok(path) = std::env::var(READ_ONLY) else { return };
     let error = refuse(Path::new(&path));
-    assert!(matches!(error, OpenError::Inaccessible { .. }), "{error}");
+    assert!(matches!(error, SqliteOpenError::Inaccessible { .. }), "{error}");
     println!("refused: {error}");
 }
 
@@ -349,7 +349,7 @@ async fn a_damaged_file_is_refused_before_it_can_hide_a_record() {
     }
     std::fs::write(&path, &bytes).expect("it can be written");
     let error = refuse(&path);
-    assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
+    assert!(matches!(error, SqliteOpenError::Damaged { .. }), "{error}");
     assert_eq!(std::fs::read(&path).expect("it is there"), bytes, "it is left alone");
 
     // Unchecked, it is opened; but once damage was met, nothing more is decided on the file.

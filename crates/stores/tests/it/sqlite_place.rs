@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::Connection;
 use semel_core::{Change, Claim, Decision, Store, StoreError};
 use semel_stores::SqliteStore;
-use semel_stores::sqlite::{ApiKeys, OpenError, SqliteOptions};
+use semel_stores::sqlite::{ApiKeys, SqliteOpenError, SqliteOptions};
 use semel_testkit::sample;
 use tempfile::TempDir;
 
@@ -32,7 +32,7 @@ impl Bed {
         SqliteStore::open(self.path()).expect("the file opens")
     }
 
-    fn refuse(&self) -> OpenError {
+    fn refuse(&self) -> SqliteOpenError {
         SqliteStore::open(self.path()).err().expect("it is refused")
     }
 
@@ -151,7 +151,7 @@ async fn an_empty_file_beside_a_log_is_no_new_store() {
             false => fs::remove_file(bed.path()).expect("it is there"),
         }
         let error = bed.refuse();
-        assert!(matches!(error, OpenError::Remains { .. }), "{error}");
+        assert!(matches!(error, SqliteOpenError::Remains { .. }), "{error}");
         assert!(error.to_string().contains("Put its file back"), "{error}");
         assert!(ApiKeys::open(bed.path()).is_err(), "nor for keys");
         assert_eq!(fs::read(bed.file("semel.db-wal")).expect("it is there"), log, "the log is left alone");
@@ -170,7 +170,7 @@ fn an_empty_file_where_a_store_was_is_refused_unless_one_is_to_be_made() {
             false => fs::remove_file(bed.path()).expect("it is there"),
         }
         let error = bed.refuse();
-        assert!(matches!(error, OpenError::Gone { .. }), "{error}");
+        assert!(matches!(error, SqliteOpenError::Gone { .. }), "{error}");
         assert!(error.to_string().contains("semel migrate --create"), "{error}");
         assert_eq!(bed.path().exists(), emptied, "nothing was made");
         let create = SqliteOptions { create: true, ..SqliteOptions::default() };
@@ -187,14 +187,14 @@ fn another_store_in_the_place_of_one_is_refused_and_left_alone() {
     let foreign = fs::read(other.path()).expect("it is there");
     fs::write(bed.path(), &foreign).expect("it can be written");
     let error = bed.refuse();
-    assert!(matches!(error, OpenError::Other { .. }), "{error}");
+    assert!(matches!(error, SqliteOpenError::Other { .. }), "{error}");
     assert_eq!(fs::read(bed.path()).expect("it is there"), foreign);
     fs::write(bed.path(), b"").expect("it can be written");
     let empty = Connection::open(bed.path()).expect("it opens");
     empty.execute_batch("CREATE TABLE payments (amount INTEGER)").expect("it can be written");
     drop(empty);
     let error = bed.refuse();
-    assert!(matches!(error, OpenError::Gone { .. }), "a database without records: {error}");
+    assert!(matches!(error, SqliteOpenError::Gone { .. }), "a database without records: {error}");
 }
 
 #[tokio::test]
@@ -210,7 +210,7 @@ async fn a_store_that_came_without_its_marker_gets_one() {
     assert_eq!(claim(&store, "kept").await.expect("it is decided").1, Decision::Wait);
     fs::write(bed.file("semel.db.id"), b"not an id").expect("it can be written");
     let error = bed.refuse();
-    assert!(matches!(error, OpenError::Marker { .. }), "{error}");
+    assert!(matches!(error, SqliteOpenError::Marker { .. }), "{error}");
 }
 
 #[cfg(unix)]

@@ -13,7 +13,7 @@ use semel_core::{Plaintext, Reseal, StoreError, Vault};
 use semel_operations::encryption;
 use semel_settings::{Config, parse_duration};
 use semel_stores::Access;
-use semel_stores::encryption::{Rotated, Rotation, Step};
+use semel_stores::encryption::{Rotated, Rotation, RotationStep};
 use serde_json::{Value, json};
 
 use crate::cli::{Done, OutputFlags, StoreFlag, blocking, load, open_keyless, runtime, say};
@@ -198,8 +198,8 @@ async fn run(mut rotation: Rotation, total: u64, pause: Duration) -> Result<Rota
     let (mut told, mut failures) = (begun, 0);
     loop {
         match rotation.step().await {
-            Ok(Step::Done) => return Ok(rotation.so_far().clone()),
-            Ok(Step::Resealed(_)) => failures = 0,
+            Ok(RotationStep::Done) => return Ok(rotation.so_far().clone()),
+            Ok(RotationStep::Resealed(_)) => failures = 0,
             Err(error @ (StoreError::Unavailable(_) | StoreError::Busy(_) | StoreError::Ambiguous(_)))
                 if failures < MAX_FAILURES =>
             {

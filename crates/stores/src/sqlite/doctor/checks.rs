@@ -10,15 +10,15 @@ use semel_core::Timestamp;
 use super::super::clock;
 use super::super::connection::{damage, make_durable};
 use super::super::queries;
-use super::super::schema::{self, Part};
-use super::{Look, beside};
+use super::super::schema::{self, SchemaPart};
+use super::{OpenedFile, beside};
 use crate::doctor::{Check, in_bytes, telling};
 
 /// How many parts of the schema that are not as they should be are named.
 const MAX_NAMED: usize = 5;
 
 /// It is there, and can be read.
-pub(super) fn file(look: &Look<'_>) -> Check {
+pub(super) fn file(look: &OpenedFile<'_>) -> Check {
     let log = std::fs::metadata(beside(look.path, "-wal")).map_or(0, |log| log.len());
     let log = if log > 0 { format!(", and {} in its log", in_bytes(log)) } else { String::new() };
     Check::ok("store", format!("{}, {}{log}", look.path.display(), in_bytes(look.size)))
@@ -109,8 +109,8 @@ pub(super) fn permissions(_: &Path) -> Check {
 }
 
 /// What can be said about tables that this version knows.
-pub(super) fn of_tables(look: &Look<'_>) -> Vec<Check> {
-    type Checked = fn(&Look<'_>) -> rusqlite::Result<Check>;
+pub(super) fn of_tables(look: &OpenedFile<'_>) -> Vec<Check> {
+    type Checked = fn(&OpenedFile<'_>) -> rusqlite::Result<Check>;
     let checks: [(&'static str, Checked); 5] = [
         ("indexes", parts),
         ("integrity", integrity),
@@ -126,11 +126,11 @@ pub(super) fn of_tables(look: &Look<'_>) -> Vec<Check> {
 }
 
 /// Whether every table, column, index and trigger is there, and as it was made.
-fn parts(look: &Look<'_>) -> rusqlite::Result<Check> {
+fn parts(look: &OpenedFile<'_>) -> rusqlite::Result<Check> {
     let name = "indexes";
     let expected = schema::expected_parts(look.version)?;
     let found = schema::parts(&look.connection)?;
-    let wrong: Vec<&Part> = expected.iter().filter(|part| !found.contains(part)).collect();
+    let wrong: Vec<&SchemaPart> = expected.iter().filter(|part| !found.contains(part)).collect();
     if wrong.is_empty() {
         let count = |kind| expected.iter().filter(|part| part.kind == kind).count();
         let told = format!(
@@ -142,7 +142,7 @@ fn parts(look: &Look<'_>) -> rusqlite::Result<Check> {
         return Ok(Check::ok(name, told));
     }
     let is_changed =
-        |part: &Part| found.iter().any(|found| (&found.kind, &found.name) == (&part.kind, &part.name));
+        |part: &SchemaPart| found.iter().any(|found| (&found.kind, &found.name) == (&part.kind, &part.name));
     let told: Vec<String> = wrong
         .iter()
         .take(MAX_NAMED)
@@ -157,7 +157,7 @@ fn parts(look: &Look<'_>) -> rusqlite::Result<Check> {
         .collect();
     let more = wrong.len() - told.len();
     let more = if more > 0 { format!(", and {more} more") } else { String::new() };
-    let indexes: Vec<&&Part> =
+    let indexes: Vec<&&SchemaPart> =
         wrong.iter().filter(|part| !part.sql.is_empty() && !is_changed(part)).collect();
     let advice = if indexes.len() == wrong.len() && wrong.len() <= MAX_NAMED {
         let statements: Vec<&str> = indexes.iter().map(|part| part.sql.as_str()).collect();
@@ -172,7 +172,7 @@ fn parts(look: &Look<'_>) -> rusqlite::Result<Check> {
 }
 
 /// Whether an index could hide a record: its command would run again.
-fn integrity(look: &Look<'_>) -> rusqlite::Result<Check> {
+fn integrity(look: &OpenedFile<'_>) -> rusqlite::Result<Check> {
     let name = "integrity";
     if look.size > look.options.check_up_to_bytes {
         let found =
@@ -189,26 +189,26 @@ fn integrity(look: &Look<'_>) -> rusqlite::Result<Check> {
     })
 }
 
-fn records(look: &Look<'_>) -> rusqlite::Result<Check> {
+fn records(look: &OpenedFile<'_>) -> rusqlite::Result<Check> {
     let unknown = queries::unknown(&look.connection)?;
     let counted = look.size <= look.options.check_up_to_bytes;
     let census = counted.then(|| queries::census(&look.connection)).transpose()?;
     Ok(telling::records(unknown, now(look)?, census.as_deref()))
 }
 
-fn leases(look: &Look<'_>) -> rusqlite::Result<Check> {
+fn leases(look: &OpenedFile<'_>) -> rusqlite::Result<Check> {
     let now = now(look)?;
     let before = telling::long_ago(now, look.upkeep.sweep_interval);
     Ok(telling::leases(queries::not_swept(&look.connection, before)?, now))
 }
 
-fn expiry(look: &Look<'_>) -> rusqlite::Result<Check> {
+fn expiry(look: &OpenedFile<'_>) -> rusqlite::Result<Check> {
     let now = now(look)?;
     let before = telling::long_ago(now, look.upkeep.reap_interval);
     Ok(telling::expiry(queries::not_reaped(&look.connection, before)?, now))
 }
 
 /// The store's time.
-fn now(look: &Look<'_>) -> rusqlite::Result<Timestamp> {
+fn now(look: &OpenedFile<'_>) -> rusqlite::Result<Timestamp> {
     clock::peek(&look.connection, 0)
 }
