@@ -19,7 +19,7 @@ use semel_core::policy::Profile;
 use semel_core::problem::ProblemKind;
 use semel_core::{OperationName, Problem};
 use semel_flow::reconcile::Webhooks;
-use semel_http::{AnswerDecision, AnswerFacts, Body, BoxError, Holder, Idempotency, Shares};
+use semel_http::{AnswerDecision, AnswerFacts, Body, BoxError, Idempotency, ShareHolder, Shares};
 use semel_settings::Server;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
@@ -250,7 +250,7 @@ fn in_hand(
     answer: http::Response<Body>,
     version: http::Version,
     responses: &Shares,
-    holder: Holder,
+    holder: ShareHolder,
 ) -> Result<http::Response<Body>, Problem> {
     let (parts, body) = answer.into_parts();
     let body = match body.into_bytes() {

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use semel_http::Holder;
+use semel_http::ShareHolder;
 
 /// Peer of a client's connection. The listener puts it into each request.
 #[derive(Clone, Debug)]
@@ -37,8 +37,8 @@ impl Peer {
     }
 
     /// Returns its holder of shared places: by address, and within an address by connection.
-    pub fn holder(&self) -> Holder {
-        Holder::new(&network(self.address), &self.connection)
+    pub fn holder(&self) -> ShareHolder {
+        ShareHolder::new(&network(self.address), &self.connection)
     }
 }
 

@@ -28,7 +28,7 @@ use hyper::client::conn::{http1, http2};
 use hyper::rt::{Read, Write};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use semel_core::Principal;
-use semel_http::{Body, CloseDelimited, Delivery, Execution, Holder, Share, Shares, WholeBody};
+use semel_http::{Body, CloseDelimited, Delivery, Execution, Share, ShareHolder, Shares, WholeBody};
 use semel_settings::{UpstreamProtocol, UpstreamReuse, has_no_body};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
@@ -88,11 +88,11 @@ impl<'a> Purpose<'a> {
     }
 
     /// Returns the holder of its place.
-    fn holder(self) -> Holder {
+    fn holder(self) -> ShareHolder {
         match self {
             Purpose::Command(execution) => of_caller(execution.principal()),
             Purpose::Question(principal) => of_caller(principal),
-            Purpose::PassOn(peer) => peer.map_or_else(|| Holder::new("", ""), Peer::holder),
+            Purpose::PassOn(peer) => peer.map_or_else(|| ShareHolder::new("", ""), Peer::holder),
         }
     }
 
@@ -113,8 +113,8 @@ impl<'a> Purpose<'a> {
     }
 }
 
-fn of_caller(principal: &Principal) -> Holder {
-    Holder::new(principal.tenant(), principal.caller())
+fn of_caller(principal: &Principal) -> ShareHolder {
+    ShareHolder::new(principal.tenant(), principal.caller())
 }
 
 /// Reason for having no response.

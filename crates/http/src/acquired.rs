@@ -4,28 +4,28 @@ use std::time::Duration;
 
 use semel_core::{Change, Fence, Reason, Record};
 
-use crate::execution::Asked;
-use crate::observe::{self, About};
-use crate::operations::Rule;
+use crate::execution::AskedAt;
+use crate::observe::{self, ObservationLabels};
+use crate::operations::CommandRule;
 
 /// A command that was acquired, by a request or by a worker.
 pub(crate) struct Acquired {
     pub(crate) record: Box<Record>,
-    pub(crate) rule: Rule,
+    pub(crate) rule: CommandRule,
     /// The moment at which the store was asked for it, by the clock of this process. The lease counts from then, so that it
     /// ends here before it ends in the store.
-    pub(crate) asked: Asked,
+    pub(crate) asked: AskedAt,
     /// The change that is written if the command provably does not run.
     pub(crate) unexecuted: Unexecuted,
 }
 
 impl Acquired {
     /// Returns the labels of observations of the command.
-    pub(crate) fn about(&self) -> About {
-        About {
+    pub(crate) fn about(&self) -> ObservationLabels {
+        ObservationLabels {
             principal: Some(self.record.principal.clone()),
             key_hash_prefix: observe::is_logged().then(|| self.record.key_hash_prefix.clone()),
-            ..About::of(&self.rule)
+            ..ObservationLabels::of(&self.rule)
         }
     }
 }

@@ -5,12 +5,12 @@ use semel_core::{Event, StoreError, Write, transition};
 use crate::answer::{Answer, problems};
 use crate::command::CommandRequest;
 use crate::observe;
-use crate::quotas::NewKey;
+use crate::quotas::ReservedKey;
 use crate::shared::Shared;
 
 /// Admits a command that memory does not know: under a new key, only if the quota has one left.
-pub(crate) async fn admit(shared: &Shared, command: &CommandRequest) -> Result<NewKey, Box<Answer>> {
-    let Some(quotas) = &shared.quotas else { return Ok(NewKey::UNCOUNTED) };
+pub(crate) async fn admit(shared: &Shared, command: &CommandRequest) -> Result<ReservedKey, Box<Answer>> {
+    let Some(quotas) = &shared.quotas else { return Ok(ReservedKey::UNCOUNTED) };
     let policy = &command.rule.policy;
     let unavailable = |error: StoreError| {
         tracing::warn!(%error, "a quota could not be checked: nothing is run");
@@ -23,7 +23,7 @@ pub(crate) async fn admit(shared: &Shared, command: &CommandRequest) -> Result<N
     };
     // A retry is not a new key, however much its sender has used.
     if is_known(shared, command).await.map_err(unavailable)? {
-        return Ok(NewKey::UNCOUNTED);
+        return Ok(ReservedKey::UNCOUNTED);
     }
     observe::quota_exceeded(principal, used_up.whose, used_up.exceeded.limit);
     Err(Box::new(problems::quota_exceeded(&used_up.problem(), policy)))

@@ -12,7 +12,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use semel_core::Principal;
 
-use crate::shares::{Holder, Share, Shares};
+use crate::shares::{Share, ShareHolder, Shares};
 
 /// Any error, as tower and hyper pass them around.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -25,10 +25,10 @@ const DRAIN_TIME: Duration = Duration::from_secs(5);
 
 /// A request or response body: bytes in hand, or a stream that passes through.
 #[derive(Debug)]
-pub struct Body(Kind);
+pub struct Body(BodyKind);
 
 #[derive(Debug)]
-enum Kind {
+enum BodyKind {
     Full(Full<Bytes>),
     Stream(UnsyncBoxBody<Bytes, BoxError>),
 }
@@ -36,7 +36,7 @@ enum Kind {
 impl Body {
     /// Makes a body of these bytes.
     pub fn full(bytes: impl Into<Bytes>) -> Body {
-        Body(Kind::Full(Full::new(bytes.into())))
+        Body(BodyKind::Full(Full::new(bytes.into())))
     }
 
     /// Makes a body of these bytes, followed by these trailers.
@@ -55,14 +55,14 @@ impl Body {
     pub fn into_bytes(self) -> Result<Bytes, Body> {
         use http_body::Body as _;
         match self.0 {
-            Kind::Full(mut full) => {
+            BodyKind::Full(mut full) => {
                 let mut cx = Context::from_waker(std::task::Waker::noop());
                 match Pin::new(&mut full).poll_frame(&mut cx) {
                     Poll::Ready(Some(Ok(frame))) => Ok(frame.into_data().unwrap_or_default()),
                     _ => Ok(Bytes::new()),
                 }
             }
-            other @ Kind::Stream(_) => Err(Body(other)),
+            other @ BodyKind::Stream(_) => Err(Body(other)),
         }
     }
 
@@ -72,7 +72,7 @@ impl Body {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        Body(Kind::Stream(body.map_err(Into::into).boxed_unsync()))
+        Body(BodyKind::Stream(body.map_err(Into::into).boxed_unsync()))
     }
 }
 
@@ -97,38 +97,38 @@ impl http_body::Body for Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         match &mut self.get_mut().0 {
-            Kind::Full(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
-            Kind::Stream(body) => Pin::new(body).poll_frame(cx),
+            BodyKind::Full(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
+            BodyKind::Stream(body) => Pin::new(body).poll_frame(cx),
         }
     }
 
     fn is_end_stream(&self) -> bool {
         match &self.0 {
-            Kind::Full(body) => body.is_end_stream(),
-            Kind::Stream(body) => body.is_end_stream(),
+            BodyKind::Full(body) => body.is_end_stream(),
+            BodyKind::Stream(body) => body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.0 {
-            Kind::Full(body) => body.size_hint(),
-            Kind::Stream(body) => body.size_hint(),
+            BodyKind::Full(body) => body.size_hint(),
+            BodyKind::Stream(body) => body.size_hint(),
         }
     }
 }
 
 /// The memory for the bodies of commands, all together, shared by tenant and caller. Bytes count when they arrive, not when they
 /// are announced.
-pub(crate) struct Room(Shares);
+pub(crate) struct BodyRoom(Shares);
 
-impl Room {
-    pub(crate) fn new(bytes: usize) -> Room {
-        Room(Shares::new(bytes))
+impl BodyRoom {
+    pub(crate) fn new(bytes: usize) -> BodyRoom {
+        BodyRoom(Shares::new(bytes))
     }
 
     /// Returns the part of this caller for one body; nothing of it is taken yet.
     pub(crate) fn of(&self, principal: &Principal) -> Share {
-        self.0.part(Holder::new(principal.tenant(), principal.caller()))
+        self.0.part(ShareHolder::new(principal.tenant(), principal.caller()))
     }
 }
 
@@ -331,7 +331,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_takes_the_room_that_it_has_filled_and_not_what_it_announces() {
-        let room = Room::new(100 << 10);
+        let room = BodyRoom::new(100 << 10);
         let mut held = Vec::new();
         for _ in 0..50 {
             let mut share = room.of(&caller("acme"));
@@ -348,7 +348,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_tenant_that_fills_the_room_is_refused_and_others_are_not() {
-        let room = Room::new(100 << 10);
+        let room = BodyRoom::new(100 << 10);
         let mut first = room.of(&caller("acme"));
         let body = Announced(vec![vec![0; 1024].into(); 66]);
         let reading = collect(body, 1 << 20, Some(&mut first));
@@ -363,7 +363,7 @@ mod tests {
 
     #[tokio::test]
     async fn trailers_take_room_as_well() {
-        let room = Room::new(1000);
+        let room = BodyRoom::new(1000);
         let mut trailers = HeaderMap::new();
         trailers.insert("x-sum", http::HeaderValue::from_bytes(&[b'7'; 900]).expect("it is valid"));
         let mut share = room.of(&caller("acme"));

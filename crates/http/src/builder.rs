@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use tower::Service;
 
 use crate::ask::{self, Ask};
-use crate::body::{Body, BoxError, Room};
+use crate::body::{Body, BodyRoom, BoxError};
 use crate::cache::ReplayCache;
 use crate::identity::{self, Authenticated, Authorize, Denied, Identify, Identifying};
 use crate::late::MAX_LISTENERS;
@@ -466,8 +466,8 @@ impl<T> Builder<T> {
             running: Arc::new(Running::new()),
             listeners: Shares::new(MAX_LISTENERS),
             evidence: self.evidence,
-            room: Room::new(self.body_bytes),
-            answers: Room::new(self.answer_bytes),
+            room: BodyRoom::new(self.body_bytes),
+            answers: BodyRoom::new(self.answer_bytes),
             store_timeout: self.store_timeout,
             body_timeout: self.body_timeout,
             quotas,

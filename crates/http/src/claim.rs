@@ -10,10 +10,10 @@ use tokio::time::Instant;
 use crate::acquired::{Acquired, Unexecuted};
 use crate::answer::{Answer, problems};
 use crate::command::CommandRequest;
-use crate::execution::Asked;
-use crate::operations::Rule;
+use crate::execution::AskedAt;
+use crate::operations::CommandRule;
 use crate::persist;
-use crate::quotas::NewKey;
+use crate::quotas::ReservedKey;
 use crate::recall;
 use crate::shared::Shared;
 
@@ -34,11 +34,11 @@ impl From<Answer> for Claimed {
 }
 
 /// Claims a command for this request, which then executes it.
-pub(crate) async fn claim(shared: &Arc<Shared>, command: &CommandRequest, new_key: NewKey) -> Claimed {
+pub(crate) async fn claim(shared: &Arc<Shared>, command: &CommandRequest, new_key: ReservedKey) -> Claimed {
     let policy = &*command.rule.policy;
     let (id, token) = (shared.ids.operation_id(shared.clock.now()), shared.ids.attempt_token());
     // The lease counts from before the claim was sent, so that it ends here before it ends in the store.
-    let asked = Asked::now();
+    let asked = AskedAt::now();
     let (sent, kept) = {
         let claim = command.command.claim_keeping(id, token, || command.to_keep(&shared.before_keeping));
         let sent = send(shared, &claim, &command.rule, new_key).await;
@@ -74,7 +74,7 @@ pub(crate) async fn claim(shared: &Arc<Shared>, command: &CommandRequest, new_ke
 pub(crate) async fn claim_for_worker(
     shared: &Arc<Shared>,
     command: &CommandRequest,
-    new_key: NewKey,
+    new_key: ReservedKey,
 ) -> Answer {
     let policy = &*command.rule.policy;
     let request = command.to_keep(&shared.before_keeping);
@@ -101,8 +101,8 @@ pub(crate) async fn claim_for_worker(
 async fn send(
     shared: &Arc<Shared>,
     claim: &Claim,
-    rule: &Rule,
-    new_key: NewKey,
+    rule: &CommandRule,
+    new_key: ReservedKey,
 ) -> Result<StoreAnswer, Box<Answer>> {
     let policy = &rule.policy;
     match shared.within("claim", shared.store.claim(claim)).await {

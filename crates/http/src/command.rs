@@ -12,8 +12,8 @@ use semel_core::fields::{self, Section, Treatment};
 use semel_core::{Command, Fingerprint, FingerprintInput, StoredRequest};
 
 use crate::body::Body;
-use crate::observe::{self, About};
-use crate::operations::Rule;
+use crate::observe::{self, ObservationLabels};
+use crate::operations::CommandRule;
 use crate::shared::Shared;
 use crate::shares::Share;
 
@@ -23,7 +23,7 @@ pub(crate) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// A command and the HTTP request that carries it.
 pub(crate) struct CommandRequest {
     pub(crate) command: Command,
-    pub(crate) rule: Rule,
+    pub(crate) rule: CommandRule,
     pub(crate) parts: Parts,
     pub(crate) body: Bytes,
     pub(crate) trailers: HeaderMap,
@@ -33,11 +33,11 @@ pub(crate) struct CommandRequest {
 
 impl CommandRequest {
     /// Returns the labels of observations of the command.
-    pub(crate) fn about(&self) -> About {
-        About {
+    pub(crate) fn about(&self) -> ObservationLabels {
+        ObservationLabels {
             principal: Some(self.command.scope.principal.clone()),
             key_hash_prefix: observe::is_logged().then(|| self.command.scope.key.hash_prefix()),
-            ..About::of(&self.rule)
+            ..ObservationLabels::of(&self.rule)
         }
     }
 
@@ -87,7 +87,7 @@ pub(crate) fn remove_connection_fields(headers: &mut HeaderMap) {
 }
 
 /// Returns the fingerprint of a stored request.
-pub(crate) fn fingerprint_of(shared: &Shared, rule: &Rule, kept: &semel_core::Request) -> Fingerprint {
+pub(crate) fn fingerprint_of(shared: &Shared, rule: &CommandRule, kept: &semel_core::Request) -> Fingerprint {
     let semel_core::Request { method, target, headers, body } = kept;
     fingerprint(shared, rule, (method, target, headers), body)
 }
@@ -95,7 +95,7 @@ pub(crate) fn fingerprint_of(shared: &Shared, rule: &Rule, kept: &semel_core::Re
 /// Returns the fingerprint of a request.
 pub(crate) fn fingerprint(
     shared: &Shared,
-    rule: &Rule,
+    rule: &CommandRule,
     (method, uri, headers): (&Method, &Uri, &HeaderMap),
     body: &[u8],
 ) -> Fingerprint {

@@ -8,17 +8,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The way of a command's request to another process. Clones are about the same request.
 #[derive(Clone, Default)]
-pub struct Delivery(Arc<Mutex<Progress>>);
+pub struct Delivery(Arc<Mutex<DeliveryProgress>>);
 
 #[derive(Default)]
-struct Progress {
+struct DeliveryProgress {
     is_sent: bool,
     is_late: bool,
     when_late: Vec<Box<dyn FnOnce() + Send>>,
 }
 
 impl Delivery {
-    fn progress(&self) -> MutexGuard<'_, Progress> {
+    fn progress(&self) -> MutexGuard<'_, DeliveryProgress> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -20,15 +20,15 @@ use crate::answer::headers::OUTCOME;
 use crate::answer::{self, Answer, AnswerDecision, AnswerFacts, problems};
 use crate::body::{self, Body, BoxError, Collected};
 use crate::delivery::Delivery;
-use crate::executed::{Content, Executed, LateCall, Ran};
-use crate::execution::{Asked, CloseDelimited, Execution, Lease, NotExecuted};
+use crate::executed::{AnswerContent, Executed, HandlerResult, LateCall};
+use crate::execution::{AskedAt, CloseDelimited, Execution, Lease, NotExecuted};
 use crate::handler::Handler;
 use crate::observe;
-use crate::operations::Rule;
+use crate::operations::CommandRule;
 use crate::persist;
 use crate::recall;
 use crate::shared::Shared;
-use crate::shares::{Holder, Share};
+use crate::shares::{Share, ShareHolder};
 
 /// The bound on the stored body of an answer, and the memory that its caller has for it.
 struct KeptLimit {
@@ -76,7 +76,7 @@ where
     let kept = KeptLimit { bytes: policy.max_stored_response, room: shared.answers.of(&record.principal) };
     let may_listen = || {
         let principal = &record.principal;
-        let place = shared.listeners.try_take(Holder::new(principal.tenant(), principal.caller()), 1);
+        let place = shared.listeners.try_take(ShareHolder::new(principal.tenant(), principal.caller()), 1);
         place.filter(|_| !late_limit.is_zero() && delivery.outlive()).map(|place| (place, late_limit))
     };
     let (ran, late) = tokio::select! {
@@ -115,7 +115,7 @@ async fn renew(shared: &Shared, record: &Record, lease: &Lease) -> Infallible {
     let mut pause = third;
     loop {
         tokio::time::sleep(pause).await;
-        let asked = Asked::now();
+        let asked = AskedAt::now();
         let renewal = Change::renew(record.head.fence());
         // Bounded by the lease and not by the store's patience: one lost answer must not cost the lease.
         let renewed = tokio::time::timeout(third, shared.store.apply(&record.id, &renewal)).await;
@@ -145,7 +145,7 @@ async fn run<S, R>(
     time: Duration,
     kept: KeptLimit,
     may_listen: impl FnOnce() -> Option<(Share, Duration)>,
-) -> (Ran, Option<LateCall>)
+) -> (HandlerResult, Option<LateCall>)
 where
     S: Handler<R>,
     R: http_body::Body<Data = Bytes> + Send + 'static,
@@ -167,7 +167,7 @@ where
         Err(_) => match may_listen() {
             Some((_place, time)) => {
                 let late = LateCall { call: task, declared, time, _place };
-                return (Ran::Failed(Reason::TimedOut, out_of_time()), Some(late));
+                return (HandlerResult::Failed(Reason::TimedOut, out_of_time()), Some(late));
             }
             None => {
                 task.abort();
@@ -176,8 +176,10 @@ where
         },
     };
     let ran = match declared.get() {
-        Some(Outcome::NotExecuted) => Ran::NotExecuted,
-        Some(Outcome::Final | Outcome::PartlyDone | Outcome::Unknown) | None => Ran::Failed(reason, seen),
+        Some(Outcome::NotExecuted) => HandlerResult::NotExecuted,
+        Some(Outcome::Final | Outcome::PartlyDone | Outcome::Unknown) | None => {
+            HandlerResult::Failed(reason, seen)
+        }
     };
     (ran, None)
 }
@@ -188,7 +190,7 @@ async fn call<S, R>(
     request: Request<Body>,
     mut kept: KeptLimit,
     declared: Arc<OnceLock<Outcome>>,
-) -> Result<Ran, BoxError>
+) -> Result<HandlerResult, BoxError>
 where
     S: Handler<R>,
     R: http_body::Body<Data = Bytes> + Send + 'static,
@@ -197,7 +199,7 @@ where
     reached(Point::HandlerCalled).await;
     let response = match inner.call(request).await.map_err(Into::into) {
         Ok(response) => response,
-        Err(error) if error.is::<NotExecuted>() => return Ok(Ran::NotExecuted),
+        Err(error) if error.is::<NotExecuted>() => return Ok(HandlerResult::NotExecuted),
         Err(error) => return Err(error),
     };
     let (mut parts, body) = response.into_parts();
@@ -207,25 +209,27 @@ where
     }
     let is_close_delimited = parts.extensions.remove::<CloseDelimited>().is_some();
     let content = if body::is_stream(&parts.headers) {
-        Content::Passing(Body::stream(body))
+        AnswerContent::Passing(Body::stream(body))
     } else {
         match body::collect(Box::pin(body), kept.bytes, Some(&mut kept.room)).await? {
-            Collected::Whole { bytes, .. } if is_close_delimited => Content::Passing(Body::full(bytes)),
-            Collected::Whole { bytes, trailers } => Content::Whole { bytes, trailers, _room: kept.room },
-            Collected::TooLarge(body) => Content::Passing(Body::stream(body)),
-            Collected::NoRoom(body) => Content::Passing(Body::stream(body)),
+            Collected::Whole { bytes, .. } if is_close_delimited => AnswerContent::Passing(Body::full(bytes)),
+            Collected::Whole { bytes, trailers } => {
+                AnswerContent::Whole { bytes, trailers, _room: kept.room }
+            }
+            Collected::TooLarge(body) => AnswerContent::Passing(Body::stream(body)),
+            Collected::NoRoom(body) => AnswerContent::Passing(Body::stream(body)),
         }
     };
     reached(Point::HandlerAnswered).await;
-    Ok(Ran::Answered { parts: Box::new(parts), content, declared: outcome })
+    Ok(HandlerResult::Answered { parts: Box::new(parts), content, declared: outcome })
 }
 
 /// Turns the answer of a handler that transacted, although its operation is not local, into an error that says so. The layer
 /// holds the record, so a transaction of the same command has run nothing, and the key is released.
-fn without_transaction(ran: Ran, rule: &Rule) -> Ran {
-    let Ran::Answered { mut parts, content, declared } = ran else { return ran };
+fn without_transaction(ran: HandlerResult, rule: &CommandRule) -> HandlerResult {
+    let HandlerResult::Answered { mut parts, content, declared } = ran else { return ran };
     let Some(transacted) = parts.extensions.remove::<Transacted>() else {
-        return Ran::Answered { parts, content, declared };
+        return HandlerResult::Answered { parts, content, declared };
     };
     let name = &rule.name;
     let detail = format!(
@@ -244,7 +248,11 @@ fn without_transaction(ran: Ran, rule: &Rule) -> Ran {
     };
     let problem = Problem::new(kind, detail).with_status(StatusCode::INTERNAL_SERVER_ERROR);
     let (parts, body) = answer::problem(&problem, rule.policy.profile).into_parts();
-    Ran::Answered { parts: Box::new(parts), content: Content::Passing(body), declared: Some(outcome) }
+    HandlerResult::Answered {
+        parts: Box::new(parts),
+        content: AnswerContent::Passing(body),
+        declared: Some(outcome),
+    }
 }
 
 /// Takes the outcome that the handler declared: in the extensions, or in a header field that clients do not see. A field that

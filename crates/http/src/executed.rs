@@ -15,7 +15,7 @@ use crate::shares::Share;
 
 /// A command whose handler has run, or has run out of time.
 pub(crate) struct Executed {
-    pub(crate) ran: Ran,
+    pub(crate) ran: HandlerResult,
     /// The decision that the execution was counted under.
     pub(crate) decision: AnswerDecision,
     /// The time that the handler took.
@@ -27,9 +27,9 @@ pub(crate) struct Executed {
 }
 
 /// The end of a handler's run.
-pub(crate) enum Ran {
+pub(crate) enum HandlerResult {
     /// The handler answered.
-    Answered { parts: Box<response::Parts>, content: Content, declared: Option<Outcome> },
+    Answered { parts: Box<response::Parts>, content: AnswerContent, declared: Option<Outcome> },
     /// The handler proved that nothing ran, and has no answer.
     NotExecuted,
     /// The handler has no answer, for this reason; the text describes what the executor saw.
@@ -37,7 +37,7 @@ pub(crate) enum Ran {
 }
 
 /// The body of a handler's answer.
-pub(crate) enum Content {
+pub(crate) enum AnswerContent {
     /// The whole body, with its part of the memory for answers.
     Whole { bytes: Bytes, trailers: HeaderMap, _room: Share },
     /// A body that passes through to the client: it is too large to store, a stream, or its end cannot be proved.
@@ -46,7 +46,7 @@ pub(crate) enum Content {
 
 /// A call that is past its timeout, and whose answer is still read.
 pub(crate) struct LateCall {
-    pub(crate) call: JoinHandle<Result<Ran, BoxError>>,
+    pub(crate) call: JoinHandle<Result<HandlerResult, BoxError>>,
     /// The outcome that the head of the answer declared.
     pub(crate) declared: Arc<OnceLock<Outcome>>,
     /// The time for which it is read.

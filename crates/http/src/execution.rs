@@ -13,18 +13,18 @@ use crate::delivery::Delivery;
 /// The moment at which a store was asked, by the clock of this process's timers, which stands still while the machine is suspended;
 /// with the time that it had been suspended by then.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct AskedAt {
     pub(crate) at: Instant,
     suspended: Duration,
 }
 
-impl Asked {
-    pub(crate) fn now() -> Asked {
-        Asked { at: Instant::now(), suspended: time::suspended() }
+impl AskedAt {
+    pub(crate) fn now() -> AskedAt {
+        AskedAt { at: Instant::now(), suspended: time::suspended() }
     }
 
-    fn plus(self, length: Duration) -> Asked {
-        Asked { at: self.at + length, ..self }
+    fn plus(self, length: Duration) -> AskedAt {
+        AskedAt { at: self.at + length, ..self }
     }
 
     /// Returns true if this moment is still to come, after the machine was suspended for this time in all.
@@ -42,16 +42,16 @@ const SHORTEST_SUSPENSION: Duration = Duration::from_millis(100);
 /// An executor's lease, on a monotonic clock that was read before the claim was sent: on it the lease ends no later than on the
 /// store's clock.
 #[derive(Clone, Debug)]
-pub(crate) struct Lease(Arc<Mutex<Option<Asked>>>);
+pub(crate) struct Lease(Arc<Mutex<Option<AskedAt>>>);
 
 impl Lease {
     /// Makes a lease of this length, asked for at `asked`.
-    pub(crate) fn new(asked: Asked, length: Duration) -> Lease {
+    pub(crate) fn new(asked: AskedAt, length: Duration) -> Lease {
         Lease(Arc::new(Mutex::new(Some(asked.plus(length)))))
     }
 
     /// Renews the lease for this length, from the moment at which the renewal was sent.
-    pub(crate) fn renewed(&self, asked: Asked, length: Duration) {
+    pub(crate) fn renewed(&self, asked: AskedAt, length: Duration) {
         let mut end = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let renewed = asked.plus(length);
         *end = end.map(|end| if end.at < renewed.at { renewed } else { end });
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_lease_ends_while_the_machine_is_suspended() {
-        let (length, asked) = (Duration::from_secs(60), Asked::now());
+        let (length, asked) = (Duration::from_secs(60), AskedAt::now());
         let end = asked.plus(length);
         assert!(end.is_ahead(asked.suspended));
         assert!(end.is_ahead(asked.suspended + length / 2));
@@ -164,7 +164,7 @@ mod tests {
         let lease = Lease::new(asked, length);
         assert!(lease.is_held());
         lease.lost();
-        lease.renewed(Asked::now(), length);
+        lease.renewed(AskedAt::now(), length);
         assert!(!lease.is_held());
     }
 }

@@ -14,7 +14,7 @@ use semel_core::{
 use tokio::time::Instant;
 
 use crate::acquired::Acquired;
-use crate::executed::{LateCall, Ran};
+use crate::executed::{HandlerResult, LateCall};
 use crate::observe::{self, Late};
 use crate::settlement;
 use crate::shared::Shared;
@@ -33,7 +33,7 @@ pub(crate) async fn listen(shared: Arc<Shared>, acquired: Box<Acquired>, mut lat
         Ok(Ok(Err(_)) | Err(_)) | Err(_) if late.declared.get() == Some(&Outcome::NotExecuted) => {
             // The head has declared the outcome: the rest is not read.
             late.call.abort();
-            Ran::NotExecuted
+            HandlerResult::NotExecuted
         }
         Ok(Ok(Err(_)) | Err(_)) | Err(_) => {
             late.call.abort();

@@ -66,6 +66,6 @@ pub use operation::{ConfigError, Operation};
 pub use screened::ScreenedBody;
 pub use semel_core::Outcome;
 pub use service::Idempotency;
-pub use shares::{Holder, Share, Shares};
+pub use shares::{Share, ShareHolder, Shares};
 pub use whole::{IncompleteBody, WholeBody};
 pub use worker::{Stop, Worker, WorkerOptions};

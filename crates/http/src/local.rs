@@ -16,7 +16,7 @@ use crate::body::{Body, BoxError};
 use crate::command::CommandRequest;
 use crate::handler::Handler;
 use crate::observe;
-use crate::quotas::NewKey;
+use crate::quotas::ReservedKey;
 use crate::recall;
 use crate::running::Active;
 use crate::shared::Shared;
@@ -27,7 +27,7 @@ pub(crate) async fn answer<S, R>(
     command: Box<CommandRequest>,
     mut inner: S,
     _active: Active,
-    new_key: NewKey,
+    new_key: ReservedKey,
 ) -> Answer
 where
     S: Handler<R>,

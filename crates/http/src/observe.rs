@@ -15,11 +15,11 @@ use semel_core::transition::Verdict;
 use semel_core::{OperationName, Principal, Record, StateName, StoreError, Timestamp};
 
 use crate::answer::{AnswerDecision, AnswerFacts};
-use crate::operations::{Rule, path_of};
+use crate::operations::{CommandRule, path_of};
 
 /// The labels of an observation: the operation and the caller.
 #[derive(Clone)]
-pub(crate) struct About {
+pub(crate) struct ObservationLabels {
     /// The operation's name if a rule names it, else `unmatched`: a path is never a label.
     pub(crate) operation: Arc<str>,
     pub(crate) method: Method,
@@ -30,10 +30,10 @@ pub(crate) struct About {
     pub(crate) key_hash_prefix: Option<String>,
 }
 
-impl About {
+impl ObservationLabels {
     /// Returns the labels of a command with this rule.
-    pub(crate) fn of(rule: &Rule) -> About {
-        About {
+    pub(crate) fn of(rule: &CommandRule) -> ObservationLabels {
+        ObservationLabels {
             operation: rule.label.clone(),
             method: rule.method.clone(),
             path: rule.path.clone(),
@@ -43,9 +43,9 @@ impl About {
     }
 
     /// Returns the labels of a request that has no rule.
-    pub(crate) fn unplaced(operation: Arc<str>, method: &Method, path: &str) -> About {
+    pub(crate) fn unplaced(operation: Arc<str>, method: &Method, path: &str) -> ObservationLabels {
         let name = OperationName::unmatched(method.as_str(), path);
-        About {
+        ObservationLabels {
             operation,
             method: method.clone(),
             path: Arc::from(path_of(&name)),
@@ -92,7 +92,12 @@ fn capped(known: &RwLock<HashSet<String>>, name: &str) -> String {
 }
 
 /// Counts and logs the decision about one command. `facts` are those of the answer, as far as there is one yet.
-pub(crate) fn decision(labels: &Labels, about: &About, decision: AnswerDecision, facts: &AnswerFacts) {
+pub(crate) fn decision(
+    labels: &Labels,
+    about: &ObservationLabels,
+    decision: AnswerDecision,
+    facts: &AnswerFacts,
+) {
     let operation = || about.operation.clone();
     counter!("idempotency_claims_total", "operation" => operation(), "outcome" => decision.as_str())
         .increment(1);
@@ -168,12 +173,12 @@ pub(crate) fn matched(label: Arc<str>, now: Timestamp) {
 }
 
 /// Records the time that the layer itself took for a command.
-pub(crate) fn added(about: &About, time: Duration) {
+pub(crate) fn added(about: &ObservationLabels, time: Duration) {
     histogram!("idempotency_added_seconds", "operation" => about.operation.clone()).record(time);
 }
 
 /// Records the end of an execution.
-pub(crate) fn executed(about: &About, record: &Record, time: Duration) {
+pub(crate) fn executed(about: &ObservationLabels, record: &Record, time: Duration) {
     histogram!("idempotency_execution_seconds", "operation" => about.operation.clone()).record(time);
     if record.head.state.name() == StateName::Unknown {
         counter!("idempotency_unknown_total", "operation" => about.operation.clone()).increment(1);
@@ -193,7 +198,7 @@ pub(crate) fn executed(about: &About, record: &Record, time: Duration) {
 }
 
 /// Counts an executor that was fenced.
-pub(crate) fn zombie(about: &About) {
+pub(crate) fn zombie(about: &ObservationLabels) {
     counter!("idempotency_zombies_total", "operation" => about.operation.clone()).increment(1);
 }
 
@@ -225,7 +230,7 @@ impl Late {
 }
 
 /// Records an answer after its timeout, or its absence.
-pub(crate) fn late(about: &About, record: &Record, outcome: Late) {
+pub(crate) fn late(about: &ObservationLabels, record: &Record, outcome: Late) {
     let (operation, outcome) = (about.operation.clone(), outcome.as_str());
     counter!("idempotency_late_answers_total", "operation" => operation, "outcome" => outcome).increment(1);
     tracing::info!(

@@ -13,11 +13,11 @@ use semel_core::route::{ForeignRoute, RouteError, RoutePath, check_method, check
 use semel_core::{JsonPointer, OperationName, Policy, Tier, WaitingSearch};
 
 use crate::operation::{ConfigError, Operation};
-use crate::routes::{Displaced, Placed, Routes};
+use crate::routes::{Displaced, PlacedPath, Routes};
 
 /// The rule of a command, which is known before its body is read.
 #[derive(Clone)]
-pub(crate) struct Rule {
+pub(crate) struct CommandRule {
     /// The route in the spelling of the operation; `None` if no operation matches.
     route: Option<Arc<str>>,
     pub(crate) name: OperationName,
@@ -36,7 +36,7 @@ pub(crate) struct Rule {
     pub(crate) anonymous: bool,
 }
 
-impl Rule {
+impl CommandRule {
     /// Returns true if a worker executes its commands.
     pub(crate) fn is_async(&self) -> bool {
         self.policy.mode == Mode::Async && !self.local
@@ -56,7 +56,7 @@ impl Rule {
 /// The rules of all operations, and the default policy of commands that match none.
 pub(crate) struct Operations {
     defaults: Arc<Policy>,
-    routes: Routes<Rule>,
+    routes: Routes<CommandRule>,
     by_name: HashMap<String, Arc<Policy>>,
     /// The labels of the rules.
     labels: Vec<Arc<str>>,
@@ -101,7 +101,7 @@ impl Operations {
                 OperationName::new(text).map_err(|error| ConfigError::Name(text.to_owned(), error))
             };
             let former_name = |alias: &String| operation_name(alias).map(|name| name.as_former());
-            let rule = Rule {
+            let rule = CommandRule {
                 route: Some(Arc::from(route.as_str())),
                 name: operation_name(&name)?,
                 label: Arc::from(name.as_str()),
@@ -198,7 +198,7 @@ impl Operations {
     }
 
     /// Returns true for a gRPC call that passes unprotected: a `pass` names its route, and no operation does.
-    pub(crate) fn passes_grpc(&self, rule: &Rule, parts: &Parts) -> bool {
+    pub(crate) fn passes_grpc(&self, rule: &CommandRule, parts: &Parts) -> bool {
         let is_unnamed = Arc::ptr_eq(&rule.label, &self.unmatched);
         is_unnamed && parts.method == Method::POST && self.grpc.at(parts.uri.path()).is_ok()
     }
@@ -215,7 +215,12 @@ impl Operations {
     }
 
     /// Returns the rule of a command that was claimed for a worker under `name`; `None` if there is none any more.
-    pub(crate) fn for_worker(&self, method: &Method, path: &str, name: &OperationName) -> Option<Rule> {
+    pub(crate) fn for_worker(
+        &self,
+        method: &Method,
+        path: &str,
+        name: &OperationName,
+    ) -> Option<CommandRule> {
         let rule = self.place(method, path).ok()?.rule;
         rule.filter(|rule| rule.is_async() && rule.names().any(|own| own == name))
     }
@@ -226,7 +231,7 @@ impl Operations {
             let profile = self.defaults.profile;
             return Ok(InPlace { path: Cow::Borrowed(path), rule: None, matched: None, profile });
         }
-        let Placed { path, rule } = self.routes.place(method, path)?;
+        let PlacedPath { path, rule } = self.routes.place(method, path)?;
         let matched = rule.map(|rule| rule.label.clone());
         let rule = match rule {
             Some(rule) => Some(rule.clone()),
@@ -242,9 +247,9 @@ impl Operations {
         self.place(method, path).map_or(self.defaults.profile, |place| place.profile)
     }
 
-    fn without_rule(&self, method: &Method, path: &str) -> Rule {
+    fn without_rule(&self, method: &Method, path: &str) -> CommandRule {
         let name = OperationName::unmatched(method.as_str(), path);
-        Rule {
+        CommandRule {
             route: None,
             label: self.unmatched.clone(),
             method: method.clone(),
@@ -268,7 +273,7 @@ pub(crate) fn path_of(unmatched: &OperationName) -> &str {
 /// A request's path in its one form, and the rule of its command.
 pub(crate) struct InPlace<'p> {
     pub(crate) path: Cow<'p, str>,
-    pub(crate) rule: Option<Rule>,
+    pub(crate) rule: Option<CommandRule>,
     /// The profile of its operation, also of one that keys mean nothing to; without an operation, the default.
     pub(crate) profile: Profile,
     /// The label of the rule that was matched, also of one that protects nothing.

@@ -29,23 +29,23 @@ const WITHDRAWAL_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_WITHDRAWAL_PAUSE: Duration = Duration::from_secs(2);
 
 /// The tries of a write in the background. Each pause is twice as long as the one before it.
-struct Tries {
+struct WriteTries {
     begun: Instant,
     time: Duration,
     pause: Duration,
     longest: Duration,
 }
 
-impl Tries {
+impl WriteTries {
     /// Tries of an outcome that was just offered in vain.
-    fn of_outcome() -> Tries {
+    fn of_outcome() -> WriteTries {
         let (time, pause, longest) = (LAST_TRIES, OFFER_PAUSE, LONGEST_OFFER_PAUSE);
-        Tries { begun: Instant::now(), time, pause, longest }
+        WriteTries { begun: Instant::now(), time, pause, longest }
     }
 
     /// Tries to take back what did not run, the first of them at once.
-    fn of_withdrawal(time: Duration) -> Tries {
-        Tries { begun: Instant::now(), time, pause: Duration::ZERO, longest: LONGEST_WITHDRAWAL_PAUSE }
+    fn of_withdrawal(time: Duration) -> WriteTries {
+        WriteTries { begun: Instant::now(), time, pause: Duration::ZERO, longest: LONGEST_WITHDRAWAL_PAUSE }
     }
 
     /// Waits for the next try. Returns false if the time is over.
@@ -89,7 +89,7 @@ pub(crate) fn apply_later(shared: &Arc<Shared>, id: RecordId, change: Change, ba
 }
 
 async fn keep_applying(shared: Arc<Shared>, id: RecordId, mut change: Change, bare: Change, _held: Active) {
-    let mut tries = Tries::of_outcome();
+    let mut tries = WriteTries::of_outcome();
     while tries.next().await {
         match shared.within("apply", shared.store.apply(&id, &change)).await {
             Ok(_) => return,
@@ -125,7 +125,7 @@ pub(crate) fn release_unconfirmed(shared: &Arc<Shared>, claim: Claim) {
 }
 
 async fn keep_releasing(shared: Arc<Shared>, claim: Claim, _held: Active) {
-    let mut tries = Tries::of_withdrawal(claim.attempt.terms.lease + LAST_TRIES);
+    let mut tries = WriteTries::of_withdrawal(claim.attempt.terms.lease + LAST_TRIES);
     while tries.next().await {
         for id in claim.record_ids() {
             let Ok(snapshot) = shared.within("get", shared.store.get(&id)).await else { continue };
@@ -157,7 +157,7 @@ pub(crate) fn requeue_unconfirmed(shared: &Arc<Shared>, waiting: Record, own: Fe
 
 async fn keep_requeuing(shared: Arc<Shared>, waiting: Record, own: Fence, _held: Active) {
     let requeue = Change::requeue(own, Reason::ClaimUnconfirmed, Duration::ZERO);
-    let mut tries = Tries::of_withdrawal(LAST_TRIES);
+    let mut tries = WriteTries::of_withdrawal(LAST_TRIES);
     while tries.next().await {
         if let Ok(answer) = shared.within("apply", shared.store.apply(&waiting.id, &requeue)).await
             && is_taken_back(&answer, waiting.head.fence())

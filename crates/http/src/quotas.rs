@@ -42,9 +42,9 @@ pub(crate) struct Quotas {
     usage: Arc<dyn Usage>,
     deadline: Duration,
     begun: Instant,
-    accounts: Cache<Subject, Arc<Entry>>,
+    accounts: Cache<Subject, Arc<SubjectAccount>>,
     /// Subjects with use that is not reported yet.
-    untold: Mutex<Vec<Arc<Entry>>>,
+    untold: Mutex<Vec<Arc<SubjectAccount>>>,
     /// True while a task reports to the store.
     is_telling: AtomicBool,
     /// Held by one report at a time: a report must not overtake another of its subject.
@@ -54,7 +54,7 @@ pub(crate) struct Quotas {
 }
 
 /// The account of one subject.
-struct Entry {
+struct SubjectAccount {
     subject: Subject,
     allowance: Allowance,
     account: Mutex<Account>,
@@ -68,7 +68,7 @@ struct Entry {
 /// A time that never comes.
 const NEVER: u64 = u64::MAX;
 
-impl Entry {
+impl SubjectAccount {
     fn account(&self) -> MutexGuard<'_, Account> {
         self.account.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -103,11 +103,11 @@ impl UsedUp {
 }
 
 /// A key that was taken from the quotas as a new one. It is given back unless the claim creates a record.
-pub(crate) struct NewKey(Option<(Arc<Quotas>, [Arc<Entry>; 2])>);
+pub(crate) struct ReservedKey(Option<(Arc<Quotas>, [Arc<SubjectAccount>; 2])>);
 
-impl NewKey {
+impl ReservedKey {
     /// A key that is not counted.
-    pub(crate) const UNCOUNTED: NewKey = NewKey(None);
+    pub(crate) const UNCOUNTED: ReservedKey = ReservedKey(None);
 
     /// Keeps the key: its claim has created a record, or may have.
     pub(crate) fn created(mut self) {
@@ -120,7 +120,7 @@ impl NewKey {
     }
 }
 
-impl Drop for NewKey {
+impl Drop for ReservedKey {
     fn drop(&mut self) {
         for entry in self.0.take().iter().flat_map(|(_, entries)| entries) {
             entry.account().not_created(&entry.allowance);
@@ -176,7 +176,7 @@ impl Quotas {
     pub(crate) async fn new_key(
         self: &Arc<Self>,
         principal: &Principal,
-    ) -> Result<Result<NewKey, UsedUp>, StoreError> {
+    ) -> Result<Result<ReservedKey, UsedUp>, StoreError> {
         let entries = self.entries(principal);
         for entry in &entries {
             if entry.allowance.new_keys.is_some() {
@@ -192,17 +192,17 @@ impl Quotas {
             |account, allowance| account.new_key(allowance, now),
             |account, allowance| account.not_created(allowance),
         );
-        Ok(taken.map(|()| NewKey(Some((self.clone(), entries)))))
+        Ok(taken.map(|()| ReservedKey(Some((self.clone(), entries)))))
     }
 
     /// Returns the accounts of the tenant and of the caller.
-    fn entries(&self, principal: &Principal) -> [Arc<Entry>; 2] {
+    fn entries(&self, principal: &Principal) -> [Arc<SubjectAccount>; 2] {
         [Subject::tenant_of(principal), Subject::caller_of(principal)].map(|subject| self.entry(&subject))
     }
 
-    fn entry(&self, subject: &Subject) -> Arc<Entry> {
+    fn entry(&self, subject: &Subject) -> Arc<SubjectAccount> {
         let found = self.accounts.get_or_insert_with(subject, || {
-            Ok::<_, std::convert::Infallible>(Arc::new(Entry {
+            Ok::<_, std::convert::Infallible>(Arc::new(SubjectAccount {
                 allowance: self.limits.of(subject),
                 subject: subject.clone(),
                 account: Mutex::default(),
@@ -219,11 +219,11 @@ impl Quotas {
     /// Takes from both accounts, or from neither.
     fn take(
         &self,
-        [tenant, caller]: &[Arc<Entry>; 2],
+        [tenant, caller]: &[Arc<SubjectAccount>; 2],
         take: impl Fn(&mut Account, &Allowance) -> Result<(), Exceeded>,
         give_back: impl Fn(&mut Account, &Allowance),
     ) -> Result<(), UsedUp> {
-        let of = |entry: &Entry| {
+        let of = |entry: &SubjectAccount| {
             let used_up = |exceeded| UsedUp { whose: entry.subject.kind(), exceeded };
             take(&mut entry.account(), &entry.allowance).map_err(used_up)
         };
@@ -236,7 +236,7 @@ impl Quotas {
     }
 
     /// Has the use of these accounts reported to the store, if there is any.
-    fn to_tell(self: &Arc<Self>, entries: &[Arc<Entry>]) {
+    fn to_tell(self: &Arc<Self>, entries: &[Arc<SubjectAccount>]) {
         for entry in entries.iter().filter(|entry| entry.allowance != Allowance::default()) {
             if entry.account().has_unreported() && !entry.is_untold.swap(true, Ordering::SeqCst) {
                 self.untold().push(entry.clone());
@@ -247,7 +247,7 @@ impl Quotas {
         }
     }
 
-    fn untold(&self) -> MutexGuard<'_, Vec<Arc<Entry>>> {
+    fn untold(&self) -> MutexGuard<'_, Vec<Arc<SubjectAccount>>> {
         self.untold.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -317,7 +317,12 @@ impl Quotas {
     }
 
     /// Makes a report again that was certainly not written. One that may have been written would count twice.
-    fn not_told(&self, entries: &[Arc<Entry>], reports: &[(Subject, UsageReport)], error: &StoreError) {
+    fn not_told(
+        &self,
+        entries: &[Arc<SubjectAccount>],
+        reports: &[(Subject, UsageReport)],
+        error: &StoreError,
+    ) {
         for (entry, (_, report)) in entries.iter().zip(reports) {
             match error {
                 StoreError::Ambiguous(_) => entry.account().report_in_doubt(),
@@ -346,7 +351,7 @@ impl Quotas {
     }
 
     /// Reads the store's level of an account once: a restart fills no quota.
-    async fn keep_known(&self, entry: &Entry) -> Result<(), StoreError> {
+    async fn keep_known(&self, entry: &SubjectAccount) -> Result<(), StoreError> {
         if !entry.account().is_known() {
             let _turn = entry.first_look.lock().await;
             if !entry.account().is_known() {
@@ -359,7 +364,7 @@ impl Quotas {
     }
 
     /// Counts the stored records of an account at first, and again in time.
-    async fn keep_counted(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<(), StoreError> {
+    async fn keep_counted(self: &Arc<Self>, entry: &Arc<SubjectAccount>) -> Result<(), StoreError> {
         if !entry.account().is_counted() {
             let _turn = entry.first_look.lock().await;
             if !entry.account().is_counted() {
@@ -377,7 +382,7 @@ impl Quotas {
         Ok(())
     }
 
-    async fn count(&self, entry: &Entry) -> Result<(), StoreError> {
+    async fn count(&self, entry: &SubjectAccount) -> Result<(), StoreError> {
         let (began, counting) = (Instant::now(), entry.account().counting());
         let kept = within(self.deadline, self.usage.kept(&entry.subject)).await?;
         entry.account().counted(counting, kept);

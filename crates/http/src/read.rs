@@ -16,8 +16,8 @@ use crate::answer::{self, Answer};
 use crate::body::{self, Body, BoxError, Collected};
 use crate::command::{CommandRequest, KEY, fingerprint};
 use crate::identity::Denied;
-use crate::observe::{self, About};
-use crate::operations::{InPlace, Rule};
+use crate::observe::{self, ObservationLabels};
+use crate::operations::{CommandRule, InPlace};
 use crate::resource;
 use crate::screened::ScreenedBody;
 use crate::shared::Shared;
@@ -31,19 +31,19 @@ const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const MAX_REFERENCE_BYTES: usize = 255;
 
 /// A request that was read.
-pub(crate) enum Reading {
+pub(crate) enum RequestReading {
     /// A command.
     Command(Box<CommandRequest>),
     /// A request that is not protected, and passes through.
     PassThrough(Box<Request<Body>>),
     /// A request that is refused, and the labels for its observation.
-    Refused(Box<Answer>, Box<About>),
+    Refused(Box<Answer>, Box<ObservationLabels>),
     /// The answer at one of Semel's own paths.
     Answered(Box<Answer>),
 }
 
 /// Reads a request, in the order of the contract: path, caller, authorization, key, age, size, payload.
-pub(crate) async fn read<B>(shared: &Shared, request: Request<B>) -> Reading
+pub(crate) async fn read<B>(shared: &Shared, request: Request<B>) -> RequestReading
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
@@ -55,29 +55,30 @@ where
         Ok(placed) => placed,
         Err(problem) => {
             let profile = shared.operations.profile(&parts.method, parts.uri.path());
-            let about = About::unplaced(shared.operations.label(), &parts.method, parts.uri.path());
+            let about =
+                ObservationLabels::unplaced(shared.operations.label(), &parts.method, parts.uri.path());
             let answer = turned_away(problem.into(), profile, &parts, body).await;
-            return Reading::Refused(Box::new(answer), Box::new(about));
+            return RequestReading::Refused(Box::new(answer), Box::new(about));
         }
     };
     if let Some(answer) = resource::answer(shared, &parts).await {
-        return Reading::Answered(Box::new(answer));
+        return RequestReading::Answered(Box::new(answer));
     }
-    let passes = |rule: &Rule| {
+    let passes = |rule: &CommandRule| {
         !parts.headers.contains_key(KEY)
             && answer::is_grpc(&parts.headers)
             && shared.operations.passes_grpc(rule, &parts)
     };
     let Some(rule) = rule.filter(|rule| !passes(rule)) else { return pass_through(parts, body, profile) };
-    let mut about = Box::new(About::of(&rule));
+    let mut about = Box::new(ObservationLabels::of(&rule));
     let principal = match (shared.identify)(&parts).principal().await {
         Ok(principal) => principal,
         Err(Denied::Anonymous { .. }) if rule.anonymous && is_anonymous(&parts.headers) => {
             return pass_through(parts, body, profile);
         }
         Err(denied) => {
-            let answer = turned_away(Refusal::Denied(denied), profile, &parts, body).await;
-            return Reading::Refused(Box::new(answer), about);
+            let answer = turned_away(CommandRefusal::Denied(denied), profile, &parts, body).await;
+            return RequestReading::Refused(Box::new(answer), about);
         }
     };
     about.principal = Some(principal.clone());
@@ -86,15 +87,15 @@ where
         Ok(None) => return pass_through(parts, body, profile),
         Err(refusal) => {
             let answer = turned_away(refusal, profile, &parts, body).await;
-            return Reading::Refused(Box::new(answer), about);
+            return RequestReading::Refused(Box::new(answer), about);
         }
     };
     if observe::is_logged() {
         about.key_hash_prefix = Some(key.hash_prefix());
     }
     match read_command(shared, rule, parts, body, principal, key).await {
-        Ok(command) => Reading::Command(command),
-        Err(refusal) => Reading::Refused(Box::new(refusal.answer(profile)), about),
+        Ok(command) => RequestReading::Command(command),
+        Err(refusal) => RequestReading::Refused(Box::new(refusal.answer(profile)), about),
     }
 }
 
@@ -105,7 +106,7 @@ fn is_anonymous(headers: &HeaderMap) -> bool {
 
 /// Puts the request's path into its one form, which everything behind this sees, and finds its rule and the profile of its
 /// answers.
-fn put_in_place(shared: &Shared, parts: &mut Parts) -> Result<(Option<Rule>, Profile), Problem> {
+fn put_in_place(shared: &Shared, parts: &mut Parts) -> Result<(Option<CommandRule>, Profile), Problem> {
     let malformed = |detail: String| Problem::new(ProblemKind::MalformedRequest, detail);
     let sent = parts.uri.path();
     let InPlace { path, rule, matched, profile } =
@@ -126,7 +127,7 @@ fn put_in_place(shared: &Shared, parts: &mut Parts) -> Result<(Option<Rule>, Pro
 }
 
 /// Answers a request that is refused before its body was read.
-async fn turned_away<B>(refusal: Refusal, profile: Profile, parts: &Parts, body: B) -> Answer
+async fn turned_away<B>(refusal: CommandRefusal, profile: Profile, parts: &Parts, body: B) -> Answer
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
@@ -149,24 +150,24 @@ fn check_fields(headers: &HeaderMap) -> Result<(), Problem> {
 }
 
 /// Reason to refuse a command.
-enum Refusal {
+enum CommandRefusal {
     Denied(Denied),
     Problem(Problem),
     LastOnConnection(Problem, Version),
 }
 
-impl From<Problem> for Refusal {
-    fn from(problem: Problem) -> Refusal {
-        Refusal::Problem(problem)
+impl From<Problem> for CommandRefusal {
+    fn from(problem: Problem) -> CommandRefusal {
+        CommandRefusal::Problem(problem)
     }
 }
 
-impl Refusal {
+impl CommandRefusal {
     fn answer(self, profile: Profile) -> Answer {
         match self {
-            Refusal::Denied(denied) => denied.answer(profile),
-            Refusal::Problem(problem) => Answer::problem(&problem, profile),
-            Refusal::LastOnConnection(problem, version) => {
+            CommandRefusal::Denied(denied) => denied.answer(profile),
+            CommandRefusal::Problem(problem) => Answer::problem(&problem, profile),
+            CommandRefusal::LastOnConnection(problem, version) => {
                 let mut answer = Answer::problem(&problem, profile);
                 end_connection(&mut answer, version);
                 answer
@@ -186,12 +187,12 @@ fn end_connection(answer: &mut Answer, version: Version) {
 /// none.
 async fn admit(
     shared: &Shared,
-    rule: &Rule,
+    rule: &CommandRule,
     parts: &Parts,
     principal: &Principal,
-) -> Result<Option<IdempotencyKey>, Refusal> {
+) -> Result<Option<IdempotencyKey>, CommandRefusal> {
     shared.look_up(principal).await?;
-    (shared.authorize)(principal, &rule.name, parts).await.map_err(Refusal::Denied)?;
+    (shared.authorize)(principal, &rule.name, parts).await.map_err(CommandRefusal::Denied)?;
     let lines = parts.headers.get_all(KEY).iter().map(|value| value.as_bytes());
     let key = match rule.policy.key_rules.parse(lines) {
         Ok(Some(key)) => key,
@@ -219,12 +220,12 @@ fn switches_protocols(headers: &HeaderMap) -> bool {
 /// Reads the body of an admitted request and makes its command.
 async fn read_command<B>(
     shared: &Shared,
-    rule: Rule,
+    rule: CommandRule,
     parts: Parts,
     body: B,
     principal: Principal,
     key: IdempotencyKey,
-) -> Result<Box<CommandRequest>, Refusal>
+) -> Result<Box<CommandRequest>, CommandRefusal>
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
@@ -264,7 +265,7 @@ async fn read_body<B>(
     version: Version,
     body: B,
     room: &mut Share,
-) -> Result<(Bytes, HeaderMap), Refusal>
+) -> Result<(Bytes, HeaderMap), CommandRefusal>
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
@@ -279,7 +280,7 @@ where
         Ok(Ok(Collected::TooLarge(rest))) => {
             body::drain(rest).await;
             let detail = format!("The body may have at most {} bytes.", policy.max_request);
-            Err(Refusal::LastOnConnection(Problem::new(ProblemKind::RequestTooLarge, detail), version))
+            Err(CommandRefusal::LastOnConnection(Problem::new(ProblemKind::RequestTooLarge, detail), version))
         }
         Ok(Ok(Collected::NoRoom(rest))) => {
             // Other requests may have the memory while the rest is thrown away.
@@ -287,7 +288,7 @@ where
             body::drain(rest.rest()).await;
             let detail = "Too many commands are being carried out at this moment.";
             let problem = Problem::new(ProblemKind::Overloaded, detail).retry_after(Duration::from_secs(1));
-            Err(Refusal::LastOnConnection(problem, version))
+            Err(CommandRefusal::LastOnConnection(problem, version))
         }
         Ok(Err(_)) => {
             Err(Problem::new(ProblemKind::RequestIncomplete, "The body broke off before its end.").into())
@@ -295,13 +296,13 @@ where
         Err(_) => {
             let detail = format!("The body did not arrive within {} s.", shared.body_timeout.as_secs());
             let problem = Problem::new(ProblemKind::RequestIncomplete, detail);
-            Err(Refusal::LastOnConnection(problem.with_status(StatusCode::REQUEST_TIMEOUT), version))
+            Err(CommandRefusal::LastOnConnection(problem.with_status(StatusCode::REQUEST_TIMEOUT), version))
         }
     }
 }
 
 /// Passes a request on. Its extensions hold the [`Profile`] for problems of the service behind the layer.
-fn pass_through<B>(mut parts: Parts, body: B, profile: Profile) -> Reading
+fn pass_through<B>(mut parts: Parts, body: B, profile: Profile) -> RequestReading
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
@@ -313,7 +314,7 @@ where
         }
         _ => Body::stream(ScreenedBody::of_request(Box::pin(body))),
     };
-    Reading::PassThrough(Box::new(Request::from_parts(parts, body)))
+    RequestReading::PassThrough(Box::new(Request::from_parts(parts, body)))
 }
 
 /// Refuses a request that is older than the operation allows, or that has no date.

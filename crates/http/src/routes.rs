@@ -18,7 +18,7 @@ pub(crate) struct Routes<T> {
 
 /// The routes of one method.
 struct MethodRoutes<T> {
-    entries: Vec<Entry<T>>,
+    entries: Vec<RouteEntry<T>>,
     exact: matchit::Router<usize>,
     /// Groups of routes that one path may be taken for, by the most generous reading of it.
     loose: matchit::Router<usize>,
@@ -27,7 +27,7 @@ struct MethodRoutes<T> {
     passing: matchit::Router<PathExceptions>,
 }
 
-struct Entry<T> {
+struct RouteEntry<T> {
     path: RoutePath,
     spelling: Policy,
     allow: PathExceptions,
@@ -36,7 +36,7 @@ struct Entry<T> {
 
 /// A path in its place.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Placed<'p, 't, T> {
+pub(crate) struct PlacedPath<'p, 't, T> {
     /// The path in its one form.
     pub(crate) path: Cow<'p, str>,
     /// The rule of its route, if it has one.
@@ -83,7 +83,7 @@ impl<T> Routes<T> {
     ) -> Result<(), String> {
         let routes = self.by_method.entry(method).or_default();
         let index = routes.entries.len();
-        let confused = |entry: &&Entry<T>| path.is_confused_with(policy, &entry.path, &entry.spelling);
+        let confused = |entry: &&RouteEntry<T>| path.is_confused_with(policy, &entry.path, &entry.spelling);
         if let Some(other) = routes.entries.iter().find(confused) {
             return Err(format!(
                 "{path} may be taken for {}: they differ by a slash at the end, by upper and lower case, or by what is \
@@ -102,7 +102,7 @@ impl<T> Routes<T> {
                 routes.groups.push(vec![index]);
             }
         }
-        routes.entries.push(Entry { path, spelling: policy.clone(), allow, rule });
+        routes.entries.push(RouteEntry { path, spelling: policy.clone(), allow, rule });
         Ok(())
     }
 
@@ -121,17 +121,21 @@ impl<T> Routes<T> {
     }
 
     /// Finds the place of a path as it was sent, without its query.
-    pub(crate) fn place<'p>(&self, method: &Method, path: &'p str) -> Result<Placed<'p, '_, T>, Displaced> {
+    pub(crate) fn place<'p>(
+        &self,
+        method: &Method,
+        path: &'p str,
+    ) -> Result<PlacedPath<'p, '_, T>, Displaced> {
         let form = RequestPath::read(path)?;
         if is_reserved(form.as_str()) {
             let own = form.as_str().starts_with(RESERVED_PATH) && form.needs().is_empty();
             return match own {
-                true => Ok(Placed { path: form.admit(PathExceptions::default())?, rule: None }),
+                true => Ok(PlacedPath { path: form.admit(PathExceptions::default())?, rule: None }),
                 false => Err(Displaced::Reserved),
             };
         }
         let Some(routes) = self.by_method.get(method) else {
-            return Ok(Placed { path: form.admit(PathExceptions::default())?, rule: None });
+            return Ok(PlacedPath { path: form.admit(PathExceptions::default())?, rule: None });
         };
         let exact = routes.exact.at(form.as_str()).ok().map(|found| *found.value);
         let allowed = match exact {
@@ -146,7 +150,7 @@ impl<T> Routes<T> {
             return Ok(routes.at(path, exact));
         }
         for index in candidates {
-            let Entry { path: route, spelling, .. } = &routes.entries[*index];
+            let RouteEntry { path: route, spelling, .. } = &routes.entries[*index];
             if let Some(respelled) = route.judge(&path, spelling.trailing_slash, spelling.letter_case)? {
                 return Ok(routes.at(Cow::Owned(respelled), Some(*index)));
             }
@@ -156,7 +160,7 @@ impl<T> Routes<T> {
 }
 
 impl<T> MethodRoutes<T> {
-    fn at<'p>(&self, path: Cow<'p, str>, index: Option<usize>) -> Placed<'p, '_, T> {
-        Placed { path, rule: index.map(|index| &self.entries[index].rule) }
+    fn at<'p>(&self, path: Cow<'p, str>, index: Option<usize>) -> PlacedPath<'p, '_, T> {
+        PlacedPath { path, rule: index.map(|index| &self.entries[index].rule) }
     }
 }

@@ -7,10 +7,10 @@ use semel_core::{Fence, Record, RecordId, Timestamp};
 use tokio::sync::{broadcast, watch};
 
 /// A record as its executor left it, and the store's time then.
-pub(crate) type Settled = Arc<(Record, Timestamp)>;
+pub(crate) type TimedRecord = Arc<(Record, Timestamp)>;
 
 /// The signal that the executor is done, with the record if it knows it. Waiters get it once, in the order in which they came.
-pub(crate) type Signal = broadcast::Receiver<Option<Settled>>;
+pub(crate) type Signal = broadcast::Receiver<Option<TimedRecord>>;
 
 /// The running commands of this process.
 pub(crate) struct Running {
@@ -21,7 +21,7 @@ pub(crate) struct Running {
 
 struct Executing {
     fence: Fence,
-    signal: broadcast::Sender<Option<Settled>>,
+    signal: broadcast::Sender<Option<TimedRecord>>,
 }
 
 impl Running {
@@ -113,11 +113,11 @@ pub(crate) struct Registered {
 
 impl Registered {
     /// Signals the end of the execution, with the settled record if it is known.
-    pub(crate) fn done(self, settled: Option<Settled>) {
+    pub(crate) fn done(self, settled: Option<TimedRecord>) {
         self.tell(settled);
     }
 
-    fn tell(&self, settled: Option<Settled>) {
+    fn tell(&self, settled: Option<TimedRecord>) {
         let mut executing = self.running.executing();
         // A later execution of the same command may have taken the place.
         if executing.get(&self.id).is_some_and(|current| current.fence == self.fence)

@@ -26,8 +26,8 @@ use crate::fetch;
 use crate::handler::Handler;
 use crate::local;
 use crate::observe;
-use crate::quotas::NewKey;
-use crate::read::{self, Reading};
+use crate::quotas::ReservedKey;
+use crate::read::{self, RequestReading};
 use crate::recall;
 use crate::running::Active;
 use crate::settle;
@@ -89,13 +89,13 @@ where
         }
         Box::pin(async move {
             let answer = match read::read(&shared, request).await {
-                Reading::Command(command) => observed(shared, command, inner).await,
-                Reading::PassThrough(request) => Answer::unprotected(inner.call(*request).await?),
-                Reading::Refused(answer, about) => {
+                RequestReading::Command(command) => observed(shared, command, inner).await,
+                RequestReading::PassThrough(request) => Answer::unprotected(inner.call(*request).await?),
+                RequestReading::Refused(answer, about) => {
                     observe::decision(&shared.labels, &about, AnswerDecision::Refused, &answer.facts);
                     answer.decided(AnswerDecision::Refused)
                 }
-                Reading::Answered(mut answer) => {
+                RequestReading::Answered(mut answer) => {
                     // The stored result of a command is the handler's, at whichever address it is asked for.
                     answer.facts.is_document |= answer.facts.decision != Some(AnswerDecision::Replayed);
                     *answer
@@ -161,15 +161,17 @@ where
     // In a box: a task is moved on its way to the runtime, and this one is large.
     let executing = Box::pin(claim_and_execute(shared.clone(), command, inner, active, new_key));
     match tokio::spawn(executing.in_current_span()).await {
-        Ok(Ended::Answered(answer)) => *answer,
-        Ok(Ended::Taken(record)) => wait::wait(&shared, &record, Event::Look { fingerprint }, &policy).await,
+        Ok(ClaimEnd::Answered(answer)) => *answer,
+        Ok(ClaimEnd::Taken(record)) => {
+            wait::wait(&shared, &record, Event::Look { fingerprint }, &policy).await
+        }
         // Only a bug of Semel ends this task early, and it does not say whether the handler had begun.
         Err(_) => problems::cut_off(&policy),
     }
 }
 
 /// The end of a claim and what followed it.
-enum Ended {
+enum ClaimEnd {
     /// The command is answered.
     Answered(Box<Answer>),
     /// Another request holds the command, in this record.
@@ -182,8 +184,8 @@ async fn claim_and_execute<S, R>(
     command: Box<CommandRequest>,
     inner: S,
     _active: Active,
-    new_key: NewKey,
-) -> Ended
+    new_key: ReservedKey,
+) -> ClaimEnd
 where
     S: Handler<R>,
     R: http_body::Body<Data = Bytes> + Send + 'static,
@@ -191,13 +193,13 @@ where
 {
     let acquired = match claim::claim(&shared, &command, new_key).await {
         Claimed::Acquired(acquired) => acquired,
-        Claimed::Taken(record) => return Ended::Taken(record),
-        Claimed::Answered(answer) => return Ended::Answered(answer),
+        Claimed::Taken(record) => return ClaimEnd::Taken(record),
+        Claimed::Answered(answer) => return ClaimEnd::Answered(answer),
     };
     let (_room, request) = (command.room.clone(), command.into_request());
     match execute::execute(&shared, &acquired, request, inner).await {
-        Ok(executed) => Ended::Answered(Box::new(settle::settle(shared, acquired, executed).await)),
-        Err(answer) => Ended::Answered(answer),
+        Ok(executed) => ClaimEnd::Answered(Box::new(settle::settle(shared, acquired, executed).await)),
+        Err(answer) => ClaimEnd::Answered(answer),
     }
 }
 
@@ -206,7 +208,7 @@ async fn claim_for_worker(
     shared: Arc<Shared>,
     command: Box<CommandRequest>,
     _active: Active,
-    new_key: NewKey,
+    new_key: ReservedKey,
 ) -> Answer {
     claim::claim_for_worker(&shared, &command, new_key).await
 }

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use crate::acquired::Acquired;
 use crate::answer::{Answer, headers, problems};
 use crate::body::Body;
-use crate::executed::{Content, Executed, Ran};
+use crate::executed::{AnswerContent, Executed, HandlerResult};
 use crate::late;
 use crate::observe;
 use crate::recall;
@@ -72,13 +72,13 @@ pub(crate) async fn settle(shared: Arc<Shared>, acquired: Box<Acquired>, execute
 }
 
 /// Returns the executor's own answer, which nothing contradicts.
-fn own_answer(record: &Record, ran: Ran, settlement: Settlement, policy: &Policy) -> Answer {
+fn own_answer(record: &Record, ran: HandlerResult, settlement: Settlement, policy: &Policy) -> Answer {
     match ran {
-        Ran::Answered { parts, content, .. } => {
-            let whole = matches!(&content, Content::Whole { .. });
+        HandlerResult::Answered { parts, content, .. } => {
+            let whole = matches!(&content, AnswerContent::Whole { .. });
             let body = match content {
-                Content::Whole { bytes, trailers, .. } => Body::with_trailers(bytes, trailers),
-                Content::Passing(body) => body,
+                AnswerContent::Whole { bytes, trailers, .. } => Body::with_trailers(bytes, trailers),
+                AnswerContent::Passing(body) => body,
             };
             let mut answer = Answer::of_handler(http::Response::from_parts(*parts, body));
             if whole {
@@ -90,12 +90,12 @@ fn own_answer(record: &Record, ran: Ran, settlement: Settlement, policy: &Policy
             headers::advise(answer.headers_mut(), advice);
             answer.about(record)
         }
-        Ran::NotExecuted => {
+        HandlerResult::NotExecuted => {
             let detail = "The service that carries out the command could not be reached. Nothing ran.";
             let problem = Problem::new(ProblemKind::UpstreamUnreachable, detail).about(record.operation_id);
             Answer::problem(&problem, policy.profile)
         }
-        Ran::Failed(reason, _) => {
+        HandlerResult::Failed(reason, _) => {
             let (status, detail) = match reason {
                 Reason::TimedOut => {
                     (StatusCode::GATEWAY_TIMEOUT, "The command was begun and did not answer in time.")

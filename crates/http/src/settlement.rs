@@ -8,39 +8,41 @@ use semel_core::{
 };
 
 use crate::acquired::{Acquired, Unexecuted};
-use crate::executed::{Content, Ran};
+use crate::executed::{AnswerContent, HandlerResult};
 use crate::persist;
 use crate::shared::Shared;
 
 /// Returns the settlement of a command whose handler ended like this.
-pub(crate) fn settlement(policy: &Policy, ran: &Ran) -> Settlement {
+pub(crate) fn settlement(policy: &Policy, ran: &HandlerResult) -> Settlement {
     match ran {
-        Ran::Answered { parts, declared, .. } => policy.settle(parts.status, *declared),
-        Ran::NotExecuted => Settlement::Release(Reason::NotExecuted),
-        Ran::Failed(reason, _) => Settlement::Abandon(*reason),
+        HandlerResult::Answered { parts, declared, .. } => policy.settle(parts.status, *declared),
+        HandlerResult::NotExecuted => Settlement::Release(Reason::NotExecuted),
+        HandlerResult::Failed(reason, _) => Settlement::Abandon(*reason),
     }
 }
 
 /// Returns the part of the handler's answer that is stored.
-pub(crate) fn kept(policy: &Policy, ran: &Ran) -> Response {
+pub(crate) fn kept(policy: &Policy, ran: &HandlerResult) -> Response {
     match ran {
-        Ran::Answered { parts, content: Content::Whole { bytes, trailers, .. }, .. } => {
+        HandlerResult::Answered { parts, content: AnswerContent::Whole { bytes, trailers, .. }, .. } => {
             policy.keep(parts.status, &parts.headers, Some(bytes), trailers)
         }
-        Ran::Answered { parts, content: Content::Passing(_), .. } => {
+        HandlerResult::Answered { parts, content: AnswerContent::Passing(_), .. } => {
             policy.keep(parts.status, &parts.headers, None, &HeaderMap::new())
         }
-        Ran::NotExecuted | Ran::Failed(..) => Response::without_body(StatusCode::OK, &HeaderMap::new()),
+        HandlerResult::NotExecuted | HandlerResult::Failed(..) => {
+            Response::without_body(StatusCode::OK, &HeaderMap::new())
+        }
     }
 }
 
 /// Returns what the executor saw of a call whose outcome may be unknown, for the operator who looks for its effect. It never
 /// holds a path with identifiers.
-pub(crate) fn observation(acquired: &Acquired, ran: &Ran) -> Option<String> {
+pub(crate) fn observation(acquired: &Acquired, ran: &HandlerResult) -> Option<String> {
     let seen = match ran {
-        Ran::Answered { parts, .. } => format!("answered with {}", parts.status),
-        Ran::Failed(_, seen) => seen.clone(),
-        Ran::NotExecuted => return None,
+        HandlerResult::Answered { parts, .. } => format!("answered with {}", parts.status),
+        HandlerResult::Failed(_, seen) => seen.clone(),
+        HandlerResult::NotExecuted => return None,
     };
     Some(format!("{}: {seen}", acquired.rule.route()))
 }

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::answer::problems;
 use crate::ask::Ask;
-use crate::body::Room;
+use crate::body::BodyRoom;
 use crate::cache::ReplayCache;
 use crate::deadline;
 use crate::identity::{Authorize, Identify};
@@ -48,9 +48,9 @@ pub(crate) struct Shared {
     pub(crate) listeners: Shares,
     pub(crate) evidence: Option<Arc<dyn Evidence>>,
     /// The memory for the bodies of commands.
-    pub(crate) room: Room,
+    pub(crate) room: BodyRoom,
     /// The memory for answers that are read to be stored.
-    pub(crate) answers: Room,
+    pub(crate) answers: BodyRoom,
     pub(crate) clock: Box<dyn Clock>,
     pub(crate) ids: Box<dyn Ids>,
     /// The timeout of one store call.

@@ -23,34 +23,34 @@ const MODEST_PART: usize = 256;
 
 /// The holder of a part: a member of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Holder {
+pub struct ShareHolder {
     group: u64,
     member: u64,
 }
 
-impl Holder {
+impl ShareHolder {
     /// Names the member of a group.
-    pub fn new(group: &(impl Hash + ?Sized), member: &(impl Hash + ?Sized)) -> Holder {
+    pub fn new(group: &(impl Hash + ?Sized), member: &(impl Hash + ?Sized)) -> ShareHolder {
         // Secret keys: no holder can choose a name that counts as another one.
         static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         let group = KEYS.hash_one(group);
-        Holder { group, member: KEYS.hash_one((group, KEYS.hash_one(member))) }
+        ShareHolder { group, member: KEYS.hash_one((group, KEYS.hash_one(member))) }
     }
 }
 
 /// A bounded amount. Clones share it.
 #[derive(Clone)]
-pub struct Shares(Arc<Pool>);
+pub struct Shares(Arc<SharePool>);
 
-struct Pool {
+struct SharePool {
     total: usize,
-    held: Mutex<Held>,
+    held: Mutex<HeldAmounts>,
     /// Notified when a part is given back.
     released: Notify,
 }
 
 #[derive(Default)]
-struct Held {
+struct HeldAmounts {
     all: usize,
     groups: HashMap<u64, usize>,
     members: HashMap<u64, usize>,
@@ -59,22 +59,22 @@ struct Held {
 impl Shares {
     /// Makes a bounded amount of `total`.
     pub fn new(total: usize) -> Shares {
-        Shares(Arc::new(Pool { total, held: Mutex::default(), released: Notify::new() }))
+        Shares(Arc::new(SharePool { total, held: Mutex::default(), released: Notify::new() }))
     }
 
     /// Returns an empty part for this holder, which can be grown.
-    pub fn part(&self, holder: Holder) -> Share {
+    pub fn part(&self, holder: ShareHolder) -> Share {
         Share { pool: self.0.clone(), holder, amount: 0 }
     }
 
     /// Takes this amount for a holder; `None` if the amount is not left, or is beyond the holder's bound.
-    pub fn try_take(&self, holder: Holder, amount: usize) -> Option<Share> {
+    pub fn try_take(&self, holder: ShareHolder, amount: usize) -> Option<Share> {
         let mut share = self.part(holder);
         share.grow(amount).then_some(share)
     }
 
     /// Waits until this amount can be taken. A holder of something that others wait for must not wait here.
-    pub async fn take(&self, holder: Holder, amount: usize) -> Share {
+    pub async fn take(&self, holder: ShareHolder, amount: usize) -> Share {
         loop {
             let mut released = std::pin::pin!(self.0.released.notified());
             released.as_mut().enable();
@@ -86,7 +86,7 @@ impl Shares {
     }
 
     /// Takes this amount for a holder even beyond its bound, for bytes that are there already and cannot be refused.
-    pub fn charge(&self, holder: Holder, amount: usize) -> Share {
+    pub fn charge(&self, holder: ShareHolder, amount: usize) -> Share {
         self.0.held().add(holder, amount);
         Share { pool: self.0.clone(), holder, amount }
     }
@@ -97,15 +97,15 @@ impl Shares {
     }
 }
 
-impl Pool {
-    fn held(&self) -> MutexGuard<'_, Held> {
+impl SharePool {
+    fn held(&self) -> MutexGuard<'_, HeldAmounts> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Held {
+impl HeldAmounts {
     /// Returns true if this holder may take the amount.
-    fn allows(&self, total: usize, holder: Holder, amount: usize) -> bool {
+    fn allows(&self, total: usize, holder: ShareHolder, amount: usize) -> bool {
         if amount == 0 {
             return true;
         }
@@ -120,13 +120,13 @@ impl Held {
         member <= times_left(MEMBER_WEIGHT) && group <= times_left(GROUP_WEIGHT)
     }
 
-    fn add(&mut self, holder: Holder, amount: usize) {
+    fn add(&mut self, holder: ShareHolder, amount: usize) {
         self.all += amount;
         *self.groups.entry(holder.group).or_default() += amount;
         *self.members.entry(holder.member).or_default() += amount;
     }
 
-    fn remove(&mut self, holder: Holder, amount: usize) {
+    fn remove(&mut self, holder: ShareHolder, amount: usize) {
         fn less(held: &mut HashMap<u64, usize>, name: u64, amount: usize) {
             if let Entry::Occupied(mut entry) = held.entry(name) {
                 *entry.get_mut() -= amount;
@@ -143,8 +143,8 @@ impl Held {
 
 /// The part of a holder; given back when dropped.
 pub struct Share {
-    pool: Arc<Pool>,
-    holder: Holder,
+    pool: Arc<SharePool>,
+    holder: ShareHolder,
     amount: usize,
 }
 
@@ -189,16 +189,16 @@ mod tests {
     use super::*;
 
     /// Takes as much as this holder can get, one by one.
-    fn all_of(shares: &Shares, holder: Holder) -> Vec<Share> {
+    fn all_of(shares: &Shares, holder: ShareHolder) -> Vec<Share> {
         std::iter::from_fn(|| shares.try_take(holder, 1)).collect()
     }
 
     #[test]
     fn a_holder_that_is_alone_gets_two_thirds() {
         let shares = Shares::new(3000);
-        assert_eq!(all_of(&shares, Holder::new("a", "1")).len(), 2000);
+        assert_eq!(all_of(&shares, ShareHolder::new("a", "1")).len(), 2000);
         assert_eq!(shares.held(), 0, "everything came back");
-        let modest: Vec<_> = (0..3000).map_while(|n| shares.try_take(Holder::new("a", &n), 1)).collect();
+        let modest: Vec<_> = (0..3000).map_while(|n| shares.try_take(ShareHolder::new("a", &n), 1)).collect();
         assert_eq!(modest.len(), 3000 * 16 / 17, "many with little get nearly all");
     }
 
@@ -207,36 +207,38 @@ mod tests {
         // Connections with as many streams as each may have, from one address.
         let shares = Shares::new(1536);
         let greedy: Vec<Share> = (0..24)
-            .flat_map(|n| (0..64).map_while(|_| shares.try_take(Holder::new("a", &n), 1)).collect::<Vec<_>>())
+            .flat_map(|n| {
+                (0..64).map_while(|_| shares.try_take(ShareHolder::new("a", &n), 1)).collect::<Vec<_>>()
+            })
             .collect();
         assert!(greedy.len() < 1300, "{}", greedy.len());
         let neighbours: Vec<_> = (100..120)
-            .map(|n| (0..6).map_while(|_| shares.try_take(Holder::new("a", &n), 1)).count())
+            .map(|n| (0..6).map_while(|_| shares.try_take(ShareHolder::new("a", &n), 1)).count())
             .collect();
         assert!(neighbours.iter().all(|taken| *taken == 6), "{neighbours:?}");
-        assert!(all_of(&shares, Holder::new("b", "1")).len() > 150);
+        assert!(all_of(&shares, ShareHolder::new("b", "1")).len() > 150);
     }
 
     #[test]
     fn several_greedy_groups_leave_something_to_another() {
         let shares = Shares::new(10_000);
-        let _held: Vec<_> = (0..4).map(|n| all_of(&shares, Holder::new(&n, "1"))).collect();
-        assert!(all_of(&shares, Holder::new("other", "1")).len() >= 39);
+        let _held: Vec<_> = (0..4).map(|n| all_of(&shares, ShareHolder::new(&n, "1"))).collect();
+        assert!(all_of(&shares, ShareHolder::new("other", "1")).len() >= 39);
     }
 
     #[test]
     fn the_smallest_amounts_can_be_used_whole() {
         let shares = Shares::new(1);
-        let only = shares.try_take(Holder::new("a", "1"), 1).expect("there is one");
-        assert!(shares.try_take(Holder::new("b", "1"), 1).is_none(), "there is no second one");
+        let only = shares.try_take(ShareHolder::new("a", "1"), 1).expect("there is one");
+        assert!(shares.try_take(ShareHolder::new("b", "1"), 1).is_none(), "there is no second one");
         drop(only);
-        assert!(shares.try_take(Holder::new("b", "1"), 1).is_some());
+        assert!(shares.try_take(ShareHolder::new("b", "1"), 1).is_some());
     }
 
     #[tokio::test]
     async fn a_waiting_holder_gets_a_returned_part() {
         let shares = Shares::new(10);
-        let holder = Holder::new("a", "1");
+        let holder = ShareHolder::new("a", "1");
         let held = all_of(&shares, holder);
         let waiting = tokio::spawn({
             let shares = shares.clone();
@@ -252,9 +254,9 @@ mod tests {
         #[test]
         fn no_order_of_steps_breaks_the_bounds(steps in prop::collection::vec((0..4_u8, 0..3_u8, 0..40_usize, any::<bool>()), 1..200)) {
             let shares = Shares::new(200);
-            let mut held: Vec<(Holder, Share)> = Vec::new();
+            let mut held: Vec<(ShareHolder, Share)> = Vec::new();
             for (group, member, amount, takes) in steps {
-                let holder = Holder::new(&group, &member);
+                let holder = ShareHolder::new(&group, &member);
                 if takes {
                     let own = held.iter().filter(|(of, _)| *of == holder).map(|(_, share)| share.amount()).sum::<usize>();
                     if let Some(share) = shares.try_take(holder, amount) {

@@ -24,9 +24,9 @@ use crate::acquired::{Acquired, Unexecuted};
 use crate::body::{self, Body, BoxError};
 use crate::command;
 use crate::execute;
-use crate::execution::Asked;
+use crate::execution::AskedAt;
 use crate::handler::Handler;
-use crate::operations::Rule;
+use crate::operations::CommandRule;
 use crate::persist;
 use crate::settle;
 use crate::shared::Shared;
@@ -67,18 +67,18 @@ pub struct Worker<S> {
     options: WorkerOptions,
     stop: watch::Sender<bool>,
     /// Commands that are being started: the store may still list them.
-    starting: HashMap<Name, oneshot::Receiver<()>>,
+    starting: HashMap<WaitName, oneshot::Receiver<()>>,
     search: WaitingSearch,
     /// True after a failed start: the search is past that command, and has to begin again.
     failed_starts: Arc<AtomicBool>,
     /// The time at which commands that were passed over are tried again.
     look_again: Instant,
     /// Commands that cannot run here, as far as the log names them.
-    named: HashSet<Name>,
+    named: HashSet<WaitName>,
 }
 
 /// Names one wait of a command for a worker.
-type Name = (OperationId, Epoch);
+type WaitName = (OperationId, Epoch);
 
 /// Tells a worker to stop.
 #[derive(Clone, Debug)]
@@ -96,9 +96,9 @@ impl Stop {
 pub(crate) struct ByWorker(pub(crate) Arc<Shared>);
 
 /// A command that can run here, once it is started.
-struct Job {
+struct ReadyCommand {
     waiting: Record,
-    rule: Rule,
+    rule: CommandRule,
     request: Request<Body>,
     room: Arc<Share>,
 }
@@ -112,7 +112,7 @@ struct Starting {
 /// The fitness of a waiting command for this worker.
 enum Fit {
     /// The command can run.
-    Here(Box<Job>),
+    Here(Box<ReadyCommand>),
     /// The command is being started already.
     InHand,
     /// There is no memory for its body.
@@ -122,7 +122,7 @@ enum Fit {
 }
 
 /// The result of a look for commands.
-enum Looked {
+enum SearchResult {
     /// There may be more commands.
     More,
     /// There is no command that could be started now.
@@ -186,8 +186,8 @@ impl<S> Worker<S> {
         let mut pause = poll;
         loop {
             match self.look(places).await {
-                Ok(Looked::More) => pause = poll,
-                Ok(Looked::Idle) => {
+                Ok(SearchResult::More) => pause = poll,
+                Ok(SearchResult::Idle) => {
                     pause = poll;
                     let shared = self.shared.clone();
                     // Either way it is time to look.
@@ -203,7 +203,7 @@ impl<S> Worker<S> {
     }
 
     /// Starts as many commands as there are places for, once there is one.
-    async fn look<R>(&mut self, places: &Arc<Semaphore>) -> Result<Looked, BoxError>
+    async fn look<R>(&mut self, places: &Arc<Semaphore>) -> Result<SearchResult, BoxError>
     where
         S: Handler<R> + Clone,
         R: http_body::Body<Data = Bytes> + Send + 'static,
@@ -211,7 +211,7 @@ impl<S> Worker<S> {
     {
         let mut place = Some(places.clone().acquire_owned().await?);
         if !self.shared.operations.has_async() {
-            return Ok(Looked::Idle);
+            return Ok(SearchResult::Idle);
         }
         // Before the store is asked: it does not list a command whose start it has answered.
         self.starting.retain(|_, answered| answered.try_recv() == Err(TryRecvError::Empty));
@@ -254,7 +254,7 @@ impl<S> Worker<S> {
             }
             self.search.turn(page.next);
         }
-        Ok(if self.search.has_more() { Looked::More } else { Looked::Idle })
+        Ok(if self.search.has_more() { SearchResult::More } else { SearchResult::Idle })
     }
 
     /// Checks that a command can run here, and makes a job of it.
@@ -291,7 +291,7 @@ impl<S> Worker<S> {
         *request.uri_mut() = kept.target;
         *request.headers_mut() = kept.headers;
         request.extensions_mut().insert(ByWorker(self.shared.clone()));
-        Fit::Here(Box::new(Job { waiting: record, rule, request, room: Arc::new(room) }))
+        Fit::Here(Box::new(ReadyCommand { waiting: record, rule, request, room: Arc::new(room) }))
     }
 
     /// Returns a clone of the service that is ready to be called.
@@ -309,7 +309,7 @@ impl<S> Worker<S> {
 /// record is found by. A writer of the store could have put another one in its place.
 fn check_request(
     shared: &Shared,
-    rule: &Rule,
+    rule: &CommandRule,
     record: &Record,
     kept: &semel_core::Request,
 ) -> Result<(), String> {
@@ -330,7 +330,7 @@ fn check_request(
     }
 }
 
-fn name(waiting: &Waiting) -> Name {
+fn name(waiting: &Waiting) -> WaitName {
     (waiting.record.operation_id, waiting.record.head.epoch)
 }
 
@@ -338,7 +338,7 @@ fn name(waiting: &Waiting) -> Name {
 /// cancel it.
 async fn carry_out<S, R>(
     shared: Arc<Shared>,
-    job: Job,
+    job: ReadyCommand,
     inner: S,
     _place: OwnedSemaphorePermit,
     starting: Starting,
@@ -348,7 +348,7 @@ async fn carry_out<S, R>(
     R::Error: Into<BoxError>,
 {
     let Some(_active) = shared.running.enter() else { return };
-    let asked = Asked::now();
+    let asked = AskedAt::now();
     let Some(record) = start(&shared, &job.waiting, &starting.failed).await.map(Box::new) else { return };
     drop(starting);
     if shared.running.is_closing() {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
-use semel_http::{Body, BoxError, Holder, Share, Shares};
+use semel_http::{Body, BoxError, Share, ShareHolder, Shares};
 use tokio::sync::Notify;
 
 /// Largest response that needs no task, in bytes.
@@ -33,7 +33,7 @@ pub(crate) fn counted(bytes: Bytes, share: Share) -> Bytes {
 
 /// Returns the body with a timeout for each piece that the client does not take. Its pieces count among
 /// `responses` until they are written; the body is not read on while this client has too many of them.
-pub(crate) fn paced(body: Body, patience: Duration, responses: &Shares, holder: Holder) -> Body {
+pub(crate) fn paced(body: Body, patience: Duration, responses: &Shares, holder: ShareHolder) -> Body {
     use http_body::Body as _;
     let size = body.size_hint();
     if body.is_end_stream() || size.exact().is_some_and(|size| size <= SMALL) {
@@ -116,7 +116,7 @@ impl Between {
 /// Share of one response in the memory for responses.
 struct Room {
     responses: Shares,
-    holder: Holder,
+    holder: ShareHolder,
     patience: Duration,
 }
 
@@ -260,7 +260,7 @@ mod tests {
     fn watched(left: usize) -> (Body, Arc<Notify>) {
         let gone = Arc::new(Notify::new());
         let body = Body::stream(Watched { left, gone: gone.clone() });
-        (paced(body, PATIENCE, &Shares::new(4 << 20), Holder::new("a", "1")), gone)
+        (paced(body, PATIENCE, &Shares::new(4 << 20), ShareHolder::new("a", "1")), gone)
     }
 
     #[tokio::test(start_paused = true)]
@@ -271,7 +271,7 @@ mod tests {
         let mut trailers = http::HeaderMap::new();
         trailers.insert("x-sum", http::HeaderValue::from_static("7"));
         let body = Body::with_trailers(vec![1; 50_000].into(), trailers.clone());
-        let body = paced(body, PATIENCE, &Shares::new(4 << 20), Holder::new("a", "1"));
+        let body = paced(body, PATIENCE, &Shares::new(4 << 20), ShareHolder::new("a", "1"));
         let collected = body.collect().await.expect("it arrives");
         assert_eq!(collected.trailers(), Some(&trailers));
         assert_eq!(collected.to_bytes().len(), 50_000);
@@ -289,7 +289,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_a_client_leaves_unread_is_bounded_and_no_other_client_notices() {
         let responses = Shares::new(3 << 20);
-        let (greedy, other) = (Holder::new("a", "1"), Holder::new("b", "1"));
+        let (greedy, other) = (ShareHolder::new("a", "1"), ShareHolder::new("b", "1"));
         let body = |holder| {
             let body = Body::stream(Watched { left: 10 << 20, gone: Arc::default() });
             paced(body, PATIENCE, &responses, holder)

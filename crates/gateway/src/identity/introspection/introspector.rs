@@ -15,7 +15,7 @@ use http_body_util::Full;
 use metrics::counter;
 use quick_cache::sync::Cache;
 use semel_core::{Clock, Principal, SystemClock};
-use semel_http::{Denied, Holder, Share, Shares};
+use semel_http::{Denied, Share, ShareHolder, Shares};
 use semel_outgoing::{Error, Pool};
 use semel_settings::{IntrospectionSettings, Presentation};
 use tokio::sync::watch;
@@ -96,7 +96,7 @@ impl Introspector {
             }
             None => {
                 // Clients share the places by address, and within an address by credential.
-                let holder = Holder::new(&peer, &digest);
+                let holder = ShareHolder::new(&peer, &digest);
                 let timeout = self.settings.timeout;
                 match tokio::time::timeout(timeout, self.ask_once(credential, digest, holder)).await {
                     Ok(verdict) => verdict,
@@ -119,7 +119,12 @@ impl Introspector {
     }
 
     /// Waits for the answer to this credential, and starts the call unless another request has.
-    async fn ask_once(self: &Arc<Self>, credential: Credential, digest: Digest, holder: Holder) -> Verdict {
+    async fn ask_once(
+        self: &Arc<Self>,
+        credential: Credential,
+        digest: Digest,
+        holder: ShareHolder,
+    ) -> Verdict {
         let out = self.flights().get(&digest).cloned();
         let mut answer = match out {
             Some(answer) => answer,
