@@ -10,7 +10,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use semel_gateway::guard::{Guarded, Limits};
+use semel_gateway::guard::{ClientLimits, Guarded};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -56,7 +56,7 @@ impl Samples {
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         if guarded {
-            self.with.push(round(client, Guarded::new(server, Limits::default())).await);
+            self.with.push(round(client, Guarded::new(server, ClientLimits::default())).await);
         } else {
             self.without.push(round(client, server).await);
         }

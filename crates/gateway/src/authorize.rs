@@ -29,12 +29,12 @@ const MAX_ANSWER: usize = 64 * 1024;
 const MAX_REMEMBERED: usize = 10_000;
 
 /// Pending answer of the service.
-type Answering = Pin<Box<dyn Future<Output = Result<(), Denied>> + Send>>;
+type PendingAuthorization = Pin<Box<dyn Future<Output = Result<(), Denied>> + Send>>;
 
 /// Asks the authorization service about callers.
 pub struct Authorizer {
-    defaults: Option<Rule>,
-    by_name: HashMap<OperationName, Option<Rule>>,
+    defaults: Option<AuthorizationRule>,
+    by_name: HashMap<OperationName, Option<AuthorizationRule>>,
     allowed: Arc<Allowed>,
 }
 
@@ -43,7 +43,7 @@ type Allowed = Cache<(Principal, OperationName), Instant>;
 
 /// Service that is asked about an operation, with its timeout and its cache time.
 #[derive(Clone)]
-struct Rule {
+struct AuthorizationRule {
     service: Arc<Pool>,
     timeout: Duration,
     cache: Duration,
@@ -56,7 +56,7 @@ impl Authorizer {
     /// Fails if a configured service cannot be asked.
     pub fn new(config: &Config) -> anyhow::Result<Option<Authorizer>> {
         let mut services: HashMap<(Address, TlsSettings), Arc<Pool>> = HashMap::new();
-        let mut rule = |settings: &Authorization| -> anyhow::Result<Option<Rule>> {
+        let mut rule = |settings: &Authorization| -> anyhow::Result<Option<AuthorizationRule>> {
             let Some(url) = &settings.url else { return Ok(None) };
             let place = (url.address()?, tls_settings(&settings.tls));
             let service = match services.get(&place) {
@@ -67,7 +67,7 @@ impl Authorizer {
                     services.entry(place).or_insert(Arc::new(service)).clone()
                 }
             };
-            Ok(Some(Rule { service, timeout: settings.timeout, cache: settings.cache }))
+            Ok(Some(AuthorizationRule { service, timeout: settings.timeout, cache: settings.cache }))
         };
         let defaults = rule(&config.authorization)?;
         let mut by_name = HashMap::new();
@@ -84,7 +84,12 @@ impl Authorizer {
     }
 
     /// Checks that this caller may use this operation.
-    pub fn authorize(&self, principal: &Principal, operation: &OperationName, parts: &Parts) -> Answering {
+    pub fn authorize(
+        &self,
+        principal: &Principal,
+        operation: &OperationName,
+        parts: &Parts,
+    ) -> PendingAuthorization {
         let rule = self.by_name.get(operation).unwrap_or(&self.defaults);
         let Some(rule) = rule.clone() else { return Box::pin(std::future::ready(Ok(()))) };
         let who = (principal.clone(), operation.clone());
@@ -134,7 +139,7 @@ fn question(
     Ok(question)
 }
 
-async fn ask(rule: &Rule, question: http::Result<Request<Full<Bytes>>>) -> Result<(), Denied> {
+async fn ask(rule: &AuthorizationRule, question: http::Result<Request<Full<Bytes>>>) -> Result<(), Denied> {
     let answer = match question {
         Ok(question) => rule.service.ask(question, MAX_ANSWER, rule.timeout).await,
         Err(error) => Err(Error::NoAnswer(error.to_string())),

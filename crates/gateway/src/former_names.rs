@@ -37,10 +37,10 @@ pub fn former_names(operations: &[OperationConfig], census: &[Census]) -> Vec<Fo
     names.into_iter().filter(|name| !is_named(name)).filter_map(former).collect()
 }
 
-type Routes<'a> = HashMap<&'a Method, matchit::Router<&'a OperationName>>;
+type FormerRoutes<'a> = HashMap<&'a Method, matchit::Router<&'a OperationName>>;
 
-fn routes(operations: &[OperationConfig]) -> Routes<'_> {
-    let mut routes = Routes::new();
+fn routes(operations: &[OperationConfig]) -> FormerRoutes<'_> {
+    let mut routes = FormerRoutes::new();
     for operation in operations {
         // The checked settings have no duplicate routes.
         let _ = routes
@@ -52,7 +52,7 @@ fn routes(operations: &[OperationConfig]) -> Routes<'_> {
 }
 
 /// Returns the operation that now matches requests whose name without a rule is this method and path.
-fn matched<'a>(routes: &Routes<'a>, method: &str, path: &str) -> Option<&'a OperationName> {
+fn matched<'a>(routes: &FormerRoutes<'a>, method: &str, path: &str) -> Option<&'a OperationName> {
     let method = Method::from_bytes(method.as_bytes()).ok()?;
     // One identifier stands for all of them.
     let path = path.replace("{id}", "1");

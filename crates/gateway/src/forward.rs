@@ -133,7 +133,7 @@ mod tests {
 
     use super::*;
     use crate::hosts::ServiceHosts;
-    use crate::peer::{Encrypted, Peer};
+    use crate::peer::{OverTls, Peer};
     use semel_settings::{ForwardedMode, ServiceHost};
 
     fn parts(lines: &[(&'static str, &'static str)]) -> request::Parts {
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn the_upstream_learns_whether_the_client_came_over_tls() {
         let mut parts = parts(&[("host", "api.example")]);
-        parts.extensions.insert(Encrypted);
+        parts.extensions.insert(OverTls);
         request(&mut parts, None, None, &listed());
         assert_eq!(text(&parts.headers, "forwarded"), ["for=unknown;host=\"api.example\";proto=https"]);
     }

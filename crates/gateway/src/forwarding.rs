@@ -13,7 +13,7 @@ use semel_core::fields;
 use semel_settings::{ForwardedMode, ProxyRange};
 
 use crate::hosts::ServiceHosts;
-use crate::peer::{self, Encrypted, Peer};
+use crate::peer::{self, OverTls, Peer};
 
 static FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -65,7 +65,7 @@ impl Forwarding {
     /// Writes the fields, and keeps `Host` only if the upstream is to see it.
     pub fn write(&self, parts: &mut request::Parts) {
         let peer = parts.extensions.get::<Peer>().cloned();
-        let is_encrypted = parts.extensions.get::<Encrypted>().is_some();
+        let is_encrypted = parts.extensions.get::<OverTls>().is_some();
         let is_trusted = |peer: &Peer| self.trusted.iter().any(|range| range.contains(peer.address()));
         let mode = match &peer {
             Some(peer) if is_trusted(peer) => self.mode,

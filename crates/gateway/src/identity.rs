@@ -20,9 +20,9 @@ use semel_settings::{Config, Identity, ProxyRange};
 use semel_stores::Access;
 use semel_stores::api_keys::{KEY_PREFIX, KeyMac, key_mac};
 
-use self::keys::{API_KEY, Keys};
+use self::keys::{API_KEY, StoredApiKeys};
 use crate::peer::Peer;
-use caller::Identify;
+use caller::IdentifyCaller;
 
 /// Delay until a new key works and a revoked one stops working.
 const REFRESH: Duration = Duration::from_secs(2);
@@ -42,7 +42,7 @@ pub async fn identify(config: &Config, builder: Builder) -> anyhow::Result<Build
             builder.identify(move |parts| trusted(parts, &proxies, &tenant, &caller))
         }
         Identity::ApiKey => {
-            builder.identify(api_keys(Keys::open(&config.store, Access::Write).await?).await?)
+            builder.identify(api_keys(StoredApiKeys::open(&config.store, Access::Write).await?).await?)
         }
         Identity::Jwt(settings) => builder.identify(jwt::identify(settings).await?),
         Identity::ClientCertificate(settings) => builder.identify(client_certificate::identify(settings)),
@@ -91,7 +91,7 @@ struct Known {
     callers: RwLock<HashMap<KeyMac, Principal>>,
 }
 
-async fn api_keys(keys: Keys) -> anyhow::Result<Identify> {
+async fn api_keys(keys: StoredApiKeys) -> anyhow::Result<IdentifyCaller> {
     let callers: HashMap<KeyMac, Principal> = keys.active().await?.into_iter().collect();
     if callers.is_empty() {
         tracing::warn!("there are no API keys yet: make one with `semel keys create`");
@@ -132,7 +132,7 @@ fn presented(parts: &Parts) -> Option<&str> {
 
 /// Reads the keys again and again until the identifier is dropped. A store that cannot be read changes
 /// nothing.
-async fn refresh(keys: Keys, known: std::sync::Weak<Known>) {
+async fn refresh(keys: StoredApiKeys, known: std::sync::Weak<Known>) {
     loop {
         tokio::time::sleep(REFRESH).await;
         // The open connection is used, so that a file that was moved away is not created again.

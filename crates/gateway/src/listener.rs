@@ -30,10 +30,10 @@ use tracing::Instrument;
 use self::paced::{counted, paced};
 use self::request_id::RequestId;
 use crate::entry::EntryRules;
-use crate::guard::{Guarded, Limits};
+use crate::guard::{ClientLimits, Guarded};
 use crate::identity::client_certificate::Presented;
-use crate::peer::{Encrypted, Peer};
-use crate::proxy::{Place, Proxy};
+use crate::peer::{OverTls, Peer};
+use crate::proxy::{ConnectionPlace, Proxy};
 use crate::tls::server::Acceptor;
 use crate::webhook::{self, WEBHOOKS_PATH};
 
@@ -89,10 +89,10 @@ pub async fn serve(
                 let rules = rules.clone();
                 tokio::spawn(async move {
                     let _ = stream.set_nodelay(true);
-                    let place = Place(Arc::new(place));
+                    let place = ConnectionPlace(Arc::new(place));
                     let service = |client| for_peer(service, webhooks, rules, client);
                     let Some(tls) = tls else {
-                        let service = service(Client { peer, place, responses, tls: None });
+                        let service = service(ConnectedClient { peer, place, responses, tls: None });
                         return converse(
                             &builder,
                             guarded(stream, &settings, profile),
@@ -108,7 +108,7 @@ pub async fn serve(
                     };
                     let Some((stream, shown)) = accepted else { return };
                     let shown = shown.map(|shown| Arc::new(Presented::new(shown, tls)));
-                    let service = service(Client { peer, place, responses, tls: Some(shown) });
+                    let service = service(ConnectedClient { peer, place, responses, tls: Some(shown) });
                     converse(&builder, guarded(stream, &settings, profile), service, watcher, address).await;
                 });
             }
@@ -131,7 +131,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         Request<Incoming>,
         Response = http::Response<Body>,
         Error = BoxError,
-        Future = Answering,
+        Future = PendingResponse,
     >,
     watcher: Watcher,
     peer: IpAddr,
@@ -144,16 +144,16 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 }
 
 /// Client of a connection.
-struct Client {
+struct ConnectedClient {
     peer: Peer,
-    place: Place,
+    place: ConnectionPlace,
     responses: Shares,
     /// Set for TLS, with the client's certificate if it presented one.
     tls: Option<Option<Arc<Presented>>>,
 }
 
 /// Pending answer.
-type Answering = Pin<Box<dyn Future<Output = Result<http::Response<Body>, BoxError>> + Send>>;
+type PendingResponse = Pin<Box<dyn Future<Output = Result<http::Response<Body>, BoxError>> + Send>>;
 
 /// Makes the service of one connection: it normalizes and checks requests of every HTTP version, and adds
 /// their client.
@@ -161,20 +161,20 @@ fn for_peer(
     service: Idempotency<Proxy>,
     webhooks: Option<Arc<Webhooks>>,
     rules: Arc<EntryRules>,
-    client: Client,
+    client: ConnectedClient,
 ) -> impl hyper::service::Service<
     Request<Incoming>,
     Response = http::Response<Body>,
     Error = BoxError,
-    Future = Answering,
+    Future = PendingResponse,
 > + Clone {
-    let Client { peer, place, responses, tls } = client;
+    let ConnectedClient { peer, place, responses, tls } = client;
     hyper::service::service_fn(move |mut request: Request<Incoming>| {
         let mut service = service.clone();
         request.extensions_mut().insert(peer.clone());
         request.extensions_mut().insert(place.clone());
         if let Some(shown) = &tls {
-            request.extensions_mut().insert(Encrypted);
+            request.extensions_mut().insert(OverTls);
             if let Some(shown) = shown {
                 request.extensions_mut().insert(shown.clone());
             }
@@ -206,7 +206,7 @@ fn for_peer(
             id.answer(answer.headers_mut());
             Ok(if is_grpc { semel_http::as_grpc(answer) } else { answer })
         };
-        let answering: Answering = Box::pin(answering.instrument(span));
+        let answering: PendingResponse = Box::pin(answering.instrument(span));
         answering
     })
 }
@@ -277,7 +277,7 @@ fn in_hand(
 }
 
 fn guarded<S>(stream: S, settings: &Server, profile: Profile) -> Guarded<S> {
-    let limits = Limits {
+    let limits = ClientLimits {
         max_head: settings.max_head,
         head_timeout: settings.head_timeout,
         body_timeout: settings.body_timeout,

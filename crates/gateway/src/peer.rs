@@ -60,7 +60,7 @@ pub(crate) fn network(address: IpAddr) -> IpAddr {
 
 /// Marks a request that came over TLS. The listener puts it into each such request.
 #[derive(Clone, Copy, Debug)]
-pub struct Encrypted;
+pub struct OverTls;
 
 #[cfg(test)]
 mod tests {

@@ -30,7 +30,7 @@ const LATER: Duration = Duration::from_secs(1);
 
 /// Place of a client's connection. It moves to a tunnel, which outlives the connection that it was made of.
 #[derive(Clone)]
-pub struct Place(pub Arc<Share>);
+pub struct ConnectionPlace(pub Arc<Share>);
 
 /// Forwards requests to the upstream.
 #[derive(Clone)]
@@ -118,7 +118,7 @@ impl Proxy {
         let refetch = request.extensions_mut().remove::<Refetch>();
         let client = request.extensions_mut().remove::<OnUpgrade>();
         let handshake = request.extensions_mut().remove::<Handshake>().filter(|_| refetch.is_none());
-        let place = request.extensions_mut().remove::<Place>();
+        let place = request.extensions_mut().remove::<ConnectionPlace>();
         let profile = request.extensions_mut().remove::<Profile>().unwrap_or_default();
         let answer = |problem: Problem| semel_http::problem(&problem, profile);
         let (mut parts, body) = request.into_parts();
@@ -176,7 +176,7 @@ impl Proxy {
         &self,
         client: OnUpgrade,
         handshake: &Handshake,
-        place: Option<Place>,
+        place: Option<ConnectionPlace>,
         mut response: Response<Body>,
     ) -> Response<Body> {
         let (upstream, limits) = (hyper::upgrade::on(&mut response), self.tunnels);

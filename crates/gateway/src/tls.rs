@@ -19,21 +19,21 @@ const H2: &[u8] = b"h2";
 const HTTP1: &[u8] = b"http/1.1";
 
 /// Returns the TLS settings of the listener for clients, if it has TLS.
-pub fn for_clients(config: &Config) -> Option<server::Settings> {
+pub fn for_clients(config: &Config) -> Option<server::ListenerTlsSettings> {
     let identity = matches!(config.identity, Identity::ClientCertificate(_));
     let tls = config.tls.clone()?;
-    Some(server::Settings { table: "tls", tls, without_certificate: identity })
+    Some(server::ListenerTlsSettings { table: "tls", tls, without_certificate: identity })
 }
 
 /// Returns the TLS settings of the admin listener, if it has TLS.
-pub fn for_admins(config: &Config) -> Option<server::Settings> {
+pub fn for_admins(config: &Config) -> Option<server::ListenerTlsSettings> {
     let tls = config.admin_tls.clone()?;
-    Some(server::Settings { table: "admin_tls", tls, without_certificate: false })
+    Some(server::ListenerTlsSettings { table: "admin_tls", tls, without_certificate: false })
 }
 
 /// Returns the TLS settings for the upstream, if it has TLS.
-pub fn for_upstream(config: &Config) -> Option<client::Settings> {
-    is_encrypted(&config.upstream).then(|| client::Settings {
+pub fn for_upstream(config: &Config) -> Option<client::UpstreamTlsSettings> {
+    is_encrypted(&config.upstream).then(|| client::UpstreamTlsSettings {
         tls: config.upstream_tls.clone(),
         host: config.upstream.host().unwrap_or_default().to_owned(),
         protocol: config.upstream_protocol,

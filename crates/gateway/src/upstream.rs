@@ -34,11 +34,11 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
 use self::handed::HandedBody;
-use self::kept::{Kept, Owner};
-use self::line::{Conduct, Line, Outgoing, Wire, is_quiet};
+use self::kept::{IdleConnections, Owner};
+use self::line::{Conduct, Outgoing, UpstreamLine, Wire, is_quiet};
 use crate::forward;
 use crate::peer::Peer;
-use crate::tls::client::Settings;
+use crate::tls::client::UpstreamTlsSettings;
 use crate::tls::live::Live;
 
 /// Timeout for connecting, if the call's own timeout is not shorter.
@@ -179,14 +179,14 @@ impl Drop for Unfinished {
 /// Upstream with its connections.
 pub struct Upstream {
     authority: Authority,
-    tls: Option<Arc<Live<Settings>>>,
+    tls: Option<Arc<Live<UpstreamTlsSettings>>>,
     protocol: UpstreamProtocol,
     reuse: UpstreamReuse,
     connect_time: Duration,
-    idle: Kept<Http1>,
+    idle: IdleConnections<Http1>,
     /// HTTP/2: one connection for each owner. Streams share windows and a limit on their number: a slow or
     /// busy client would hold up the others.
-    streams: Kept<Http2>,
+    streams: IdleConnections<Http2>,
     commands: Shares,
     guests: Shares,
 }
@@ -196,7 +196,7 @@ impl Upstream {
     /// must take less, since a call that ends while it connects could not be told from one that was sent.
     pub fn new(
         authority: Authority,
-        tls: Option<Arc<Live<Settings>>>,
+        tls: Option<Arc<Live<UpstreamTlsSettings>>>,
         protocol: UpstreamProtocol,
         reuse: UpstreamReuse,
         shortest_call: Duration,
@@ -208,8 +208,8 @@ impl Upstream {
             protocol,
             reuse,
             connect_time,
-            idle: Kept::new(MAX_IDLE, MAX_IDLE_OF_ONE, MAX_IDLE_TIME),
-            streams: Kept::new(MAX_IDLE, 1, MAX_IDLE_TIME),
+            idle: IdleConnections::new(MAX_IDLE, MAX_IDLE_OF_ONE, MAX_IDLE_TIME),
+            streams: IdleConnections::new(MAX_IDLE, 1, MAX_IDLE_TIME),
             commands: Shares::new(MAX_COMMANDS),
             guests: Shares::new(MAX_GUESTS),
         })
@@ -391,33 +391,33 @@ impl Upstream {
 
     /// Connects, and performs the TLS handshake if there is one. No byte of any request is sent before its
     /// end.
-    async fn connect(&self) -> Result<Connected, SendError> {
+    async fn connect(&self) -> Result<UpstreamConnection, SendError> {
         match tokio::time::timeout(self.connect_time, self.reach()).await {
             Ok(connected) => connected.map_err(|error| never_sent(error.to_string())),
             Err(_) => Err(never_sent("no connection could be made in time")),
         }
     }
 
-    async fn reach(&self) -> std::io::Result<Connected> {
+    async fn reach(&self) -> std::io::Result<UpstreamConnection> {
         let port = self.authority.port_u16().unwrap_or(if self.tls.is_some() { 443 } else { 80 });
         let host = self.authority.host().trim_start_matches('[').trim_end_matches(']');
         let socket = TcpStream::connect((host, port)).await?;
         // Requests are written whole; a delay to fill packets gains nothing.
         let _ = socket.set_nodelay(true);
         let socket = Arc::new(socket);
-        let Some(tls) = &self.tls else { return Ok(Connected::Plain(socket)) };
+        let Some(tls) = &self.tls else { return Ok(UpstreamConnection::Plain(socket)) };
         let tls = tls.current();
         let stream = tls.connector.connect(tls.name.clone(), Wire(socket.clone())).await?;
         if self.protocol == UpstreamProtocol::H2 && stream.get_ref().1.alpn_protocol().is_none() {
             return Err(std::io::Error::other("it does not offer HTTP/2 in its handshake (ALPN)"));
         }
-        Ok(Connected::Encrypted(Box::new(stream), socket))
+        Ok(UpstreamConnection::Encrypted(Box::new(stream), socket))
     }
 
     async fn connect_http1(&self) -> Result<Http1, SendError> {
         match self.connect().await? {
-            Connected::Plain(socket) => start_http1(Wire(socket.clone()), socket, true).await,
-            Connected::Encrypted(stream, socket) => start_http1(stream, socket, false).await,
+            UpstreamConnection::Plain(socket) => start_http1(Wire(socket.clone()), socket, true).await,
+            UpstreamConnection::Encrypted(stream, socket) => start_http1(stream, socket, false).await,
         }
     }
 
@@ -428,10 +428,10 @@ impl Upstream {
         let connection = match current.filter(is_good) {
             Some(connection) => connection,
             None => match self.connect().await? {
-                Connected::Plain(socket) => {
+                UpstreamConnection::Plain(socket) => {
                     start_http2(TokioIo::new(Wire(socket)), self.connect_time).await?
                 }
-                Connected::Encrypted(stream, _) => {
+                UpstreamConnection::Encrypted(stream, _) => {
                     start_http2(TokioIo::new(stream), self.connect_time).await?
                 }
             },
@@ -465,7 +465,7 @@ impl Upstream {
 }
 
 /// Connection to the upstream.
-enum Connected {
+enum UpstreamConnection {
     Plain(Arc<TcpStream>),
     Encrypted(Box<TlsStream<Wire>>, Arc<TcpStream>),
 }
@@ -476,7 +476,7 @@ where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
 {
     let conduct = Conduct::new();
-    let line = Line::new(stream, socket.clone(), conduct.clone(), is_plain);
+    let line = UpstreamLine::new(stream, socket.clone(), conduct.clone(), is_plain);
     let handshake = http1::Builder::new().max_buf_size(MAX_READ_AHEAD).handshake(TokioIo::new(line));
     let (sender, connection) = handshake.await.map_err(|error| never_sent(error.to_string()))?;
     let place = conduct.clone();

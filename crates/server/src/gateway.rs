@@ -15,7 +15,7 @@ use semel_gateway::entry::pass::Passes;
 use semel_gateway::forwarding::Forwarding;
 use semel_gateway::hosts::ServiceHosts;
 use semel_gateway::proxy::Proxy;
-use semel_gateway::tls::live::{self, Live, Look};
+use semel_gateway::tls::live::{self, Live, Reload};
 use semel_gateway::tls::server::Acceptor;
 use semel_gateway::upstream::Upstream;
 use semel_gateway::{former_names, forward, identity, listener, tls};
@@ -43,7 +43,7 @@ pub struct Gateway {
     stop: watch::Sender<bool>,
     serving: JoinHandle<()>,
     background: Vec<JoinHandle<()>>,
-    files: Arc<[Arc<dyn Look>]>,
+    files: Arc<[Arc<dyn Reload>]>,
     drain: std::time::Duration,
 }
 
@@ -126,11 +126,11 @@ impl Gateway {
                 Some(acceptor) => admin::serve(TlsListener::new(admins, acceptor), admin).await,
             }
         }));
-        let files: Arc<[Arc<dyn Look>]> = [tls.clone(), admin_tls]
+        let files: Arc<[Arc<dyn Reload>]> = [tls.clone(), admin_tls]
             .into_iter()
             .flatten()
-            .map(|live| live as Arc<dyn Look>)
-            .chain(upstream_tls.map(|live| live as Arc<dyn Look>))
+            .map(|live| live as Arc<dyn Reload>)
+            .chain(upstream_tls.map(|live| live as Arc<dyn Reload>))
             .collect();
         if !files.is_empty() {
             background.push(tokio::spawn(live::watch(files.clone())));

@@ -4,8 +4,8 @@
 use memchr::memchr;
 
 use super::field;
-use super::refusal::Refusal;
-use super::section::Section;
+use super::refusal::GuardRefusal;
+use super::section::SectionSearch;
 
 /// Largest number of digits in a chunk size: as many as fill 64 bits.
 const MAX_SIZE_DIGITS: usize = 16;
@@ -16,7 +16,7 @@ const MAX_SIZE_LINE: usize = MAX_SIZE_DIGITS + MAX_EXTENSIONS + 2;
 
 /// Body with its remaining length.
 #[derive(Debug)]
-pub(super) enum Body {
+pub(super) enum FramedBody {
     /// Remaining bytes of a body with a length.
     Fixed(u64),
     /// Chunked body.
@@ -25,96 +25,101 @@ pub(super) enum Body {
     Endless,
 }
 
-impl Body {
+impl FramedBody {
     /// Returns how many of these next bytes of the body are understood. Zero means that a line is still
     /// incomplete: the caller passes them again with more bytes.
-    pub(super) fn take(&mut self, bytes: &[u8]) -> Result<usize, Refusal> {
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Result<usize, GuardRefusal> {
         match self {
-            Body::Fixed(remaining) => Ok(take_data(remaining, bytes)),
-            Body::Chunked(chunked) => chunked.take(bytes),
-            Body::Endless => Ok(bytes.len()),
+            FramedBody::Fixed(remaining) => Ok(take_data(remaining, bytes)),
+            FramedBody::Chunked(chunked) => chunked.take(bytes),
+            FramedBody::Endless => Ok(bytes.len()),
         }
     }
 
     /// Returns the number of bytes ahead that are data and need no check.
     pub(super) fn data_ahead(&self) -> u64 {
         match self {
-            Body::Fixed(remaining) | Body::Chunked(Chunked { part: Part::Data(remaining), .. }) => *remaining,
-            Body::Chunked(_) => 0,
-            Body::Endless => u64::MAX,
+            FramedBody::Fixed(remaining)
+            | FramedBody::Chunked(Chunked { part: ChunkedPart::Data(remaining), .. }) => *remaining,
+            FramedBody::Chunked(_) => 0,
+            FramedBody::Endless => u64::MAX,
         }
     }
 
     /// Returns true if the body has ended.
     pub(super) fn is_complete(&self) -> bool {
-        matches!(self, Body::Fixed(0) | Body::Chunked(Chunked { part: Part::Complete, .. }))
+        matches!(
+            self,
+            FramedBody::Fixed(0) | FramedBody::Chunked(Chunked { part: ChunkedPart::Complete, .. })
+        )
     }
 }
 
 /// Chunked body (RFC 9112 7.1).
 #[derive(Debug)]
 pub(super) struct Chunked {
-    part: Part,
+    part: ChunkedPart,
     /// Limit on the trailer section, whose fields are checked; none for the gateway's own responses.
     max_trailers: Option<usize>,
 }
 
 #[derive(Debug)]
-enum Part {
+enum ChunkedPart {
     Size,
     Data(u64),
     DataEnd,
-    Trailers(Section),
+    Trailers(SectionSearch),
     Complete,
 }
 
 impl Chunked {
     /// Makes the body of a client, whose trailer section may have this many bytes.
     pub(super) fn strict(max_trailers: usize) -> Chunked {
-        Chunked { part: Part::Size, max_trailers: Some(max_trailers) }
+        Chunked { part: ChunkedPart::Size, max_trailers: Some(max_trailers) }
     }
 
     /// Makes the body of the gateway's own response.
     pub(super) fn trusted() -> Chunked {
-        Chunked { part: Part::Size, max_trailers: None }
+        Chunked { part: ChunkedPart::Size, max_trailers: None }
     }
 
-    fn take(&mut self, bytes: &[u8]) -> Result<usize, Refusal> {
+    fn take(&mut self, bytes: &[u8]) -> Result<usize, GuardRefusal> {
         match &mut self.part {
-            Part::Size => {
+            ChunkedPart::Size => {
                 let Some((size, length)) = size_line(bytes)? else { return Ok(0) };
-                self.part = if size > 0 { Part::Data(size) } else { Part::Trailers(self.trailers()) };
+                self.part =
+                    if size > 0 { ChunkedPart::Data(size) } else { ChunkedPart::Trailers(self.trailers()) };
                 Ok(length)
             }
-            Part::Data(remaining) => {
+            ChunkedPart::Data(remaining) => {
                 let taken = take_data(remaining, bytes);
                 if *remaining == 0 {
-                    self.part = Part::DataEnd;
+                    self.part = ChunkedPart::DataEnd;
                 }
                 Ok(taken)
             }
-            Part::DataEnd => match bytes {
+            ChunkedPart::DataEnd => match bytes {
                 [] | [b'\r'] => Ok(0),
                 [b'\r', b'\n', ..] => {
-                    self.part = Part::Size;
+                    self.part = ChunkedPart::Size;
                     Ok(2)
                 }
-                _ => Err(Refusal::ChunkEnd),
+                _ => Err(GuardRefusal::ChunkEnd),
             },
-            Part::Trailers(section) => {
+            ChunkedPart::Trailers(section) => {
                 let Some(length) = section.find(bytes)? else { return Ok(0) };
                 if self.max_trailers.is_some() {
                     field::check_trailers(&bytes[..length])?;
                 }
-                self.part = Part::Complete;
+                self.part = ChunkedPart::Complete;
                 Ok(length)
             }
-            Part::Complete => Ok(0),
+            ChunkedPart::Complete => Ok(0),
         }
     }
 
-    fn trailers(&self) -> Section {
-        self.max_trailers.map_or_else(Section::trusted, Section::trailers)
+    fn trailers(&self) -> SectionSearch {
+        self.max_trailers.map_or_else(SectionSearch::trusted, SectionSearch::trailers)
     }
 }
 
@@ -125,20 +130,24 @@ fn take_data(remaining: &mut u64, bytes: &[u8]) -> usize {
 }
 
 /// Returns a chunk's announced size and the length of its size line; `None` while the line is incomplete.
-fn size_line(bytes: &[u8]) -> Result<Option<(u64, usize)>, Refusal> {
+fn size_line(bytes: &[u8]) -> Result<Option<(u64, usize)>, GuardRefusal> {
     let window = &bytes[..bytes.len().min(MAX_SIZE_LINE)];
     let Some(end) = memchr(b'\n', window) else {
-        return if window.len() == MAX_SIZE_LINE { Err(Refusal::ChunkExtensionTooLong) } else { Ok(None) };
+        return if window.len() == MAX_SIZE_LINE {
+            Err(GuardRefusal::ChunkExtensionTooLong)
+        } else {
+            Ok(None)
+        };
     };
-    let line = window[..end].strip_suffix(b"\r").ok_or(Refusal::BareLineFeed)?;
+    let line = window[..end].strip_suffix(b"\r").ok_or(GuardRefusal::BareLineFeed)?;
     field::printable(line)?;
     let digits = line.iter().position(|byte| !byte.is_ascii_hexdigit()).unwrap_or(line.len());
     let (digits, extensions) = line.split_at(digits);
     if digits.is_empty() || !is_extensions(extensions) {
-        return Err(Refusal::ChunkSize);
+        return Err(GuardRefusal::ChunkSize);
     }
     if extensions.len() > MAX_EXTENSIONS {
-        return Err(Refusal::ChunkExtensionTooLong);
+        return Err(GuardRefusal::ChunkExtensionTooLong);
     }
     Ok(Some((chunk_size(digits)?, end + 1)))
 }
@@ -150,9 +159,9 @@ fn is_extensions(bytes: &[u8]) -> bool {
 }
 
 /// Reads a chunk size. Sizes over 63 bits are refused for the same reason as in `Content-Length`.
-fn chunk_size(digits: &[u8]) -> Result<u64, Refusal> {
+fn chunk_size(digits: &[u8]) -> Result<u64, GuardRefusal> {
     let fits = digits.len() <= MAX_SIZE_DIGITS;
     let size =
         str::from_utf8(digits).ok().filter(|_| fits).and_then(|digits| i64::from_str_radix(digits, 16).ok());
-    size.and_then(|size| u64::try_from(size).ok()).ok_or(Refusal::ChunkSizeTooLarge)
+    size.and_then(|size| u64::try_from(size).ok()).ok_or(GuardRefusal::ChunkSizeTooLarge)
 }

@@ -13,7 +13,7 @@ use semel_core::policy::Profile;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::deadline::Deadline;
-use super::refusal::Refusal;
+use super::refusal::GuardRefusal;
 
 /// Timeout of the whole end.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -38,7 +38,7 @@ enum Stage {
 
 impl Farewell {
     /// Makes the end of a connection. `to_head` is true if the refused request is a `HEAD`.
-    pub(super) fn new(refusal: Refusal, to_head: bool, profile: Profile) -> Farewell {
+    pub(super) fn new(refusal: GuardRefusal, to_head: bool, profile: Profile) -> Farewell {
         let response = refusal.response(to_head, profile).into();
         Farewell { response, stage: Stage::Respond, deadline: Deadline::default() }
     }

@@ -2,7 +2,7 @@
 //! because the next reader might guess differently.
 
 use super::field;
-use super::refusal::Refusal;
+use super::refusal::GuardRefusal;
 use super::section::lines;
 use super::target::{self, Authority};
 
@@ -11,7 +11,7 @@ const MAX_METHOD: usize = 32;
 
 /// Facts about an accepted head.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Head {
+pub(super) struct AcceptedHead {
     /// Framing of the body.
     pub(super) length: Length,
     /// True if the method is `HEAD`, to which every response is without a body.
@@ -27,16 +27,16 @@ pub(super) enum Length {
     Chunked,
 }
 
-/// Checks a head that [`Section`](super::section::Section) has delimited.
-pub(super) fn parse(section: &[u8]) -> Result<Head, Refusal> {
+/// Checks a head that [`SectionSearch`](super::section::SectionSearch) has delimited.
+pub(super) fn parse(section: &[u8]) -> Result<AcceptedHead, GuardRefusal> {
     let mut lines = lines(section);
     let request = RequestLine::parse(lines.next().unwrap_or_default())?;
-    let mut fields = Fields::default();
+    let mut fields = FramingFields::default();
     for line in lines {
         fields.add(line)?;
     }
     request.check_host(fields.host)?;
-    Ok(Head { length: fields.length(request.version)?, is_head: request.method == b"HEAD" })
+    Ok(AcceptedHead { length: fields.length(request.version)?, is_head: request.method == b"HEAD" })
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,37 +52,37 @@ struct RequestLine<'a> {
 }
 
 impl<'a> RequestLine<'a> {
-    fn parse(line: &'a [u8]) -> Result<RequestLine<'a>, Refusal> {
+    fn parse(line: &'a [u8]) -> Result<RequestLine<'a>, GuardRefusal> {
         field::printable(line)?;
         let mut parts = line.split(|byte| *byte == b' ');
         let (Some(method), Some(target), Some(version), None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
         else {
-            return Err(Refusal::RequestLine);
+            return Err(GuardRefusal::RequestLine);
         };
         if [method, target, version].iter().any(|part| part.is_empty()) {
-            return Err(Refusal::RequestLine);
+            return Err(GuardRefusal::RequestLine);
         }
         if method.len() > MAX_METHOD || !field::is_token(method) {
-            return Err(Refusal::Method);
+            return Err(GuardRefusal::Method);
         }
         if method == b"CONNECT" {
-            return Err(Refusal::Connect);
+            return Err(GuardRefusal::Connect);
         }
         let version = match version {
             b"HTTP/1.1" => Version::Http11,
             b"HTTP/1.0" => Version::Http10,
-            _ => return Err(Refusal::Version),
+            _ => return Err(GuardRefusal::Version),
         };
         Ok(RequestLine { method, authority: target::parse(target, method)?, version })
     }
 
     /// Checks the host by RFC 9112 3.2 and 3.2.2, except that an absolute target does not overrule `Host`:
     /// they must agree.
-    fn check_host(&self, host: Option<Authority<'_>>) -> Result<(), Refusal> {
+    fn check_host(&self, host: Option<Authority<'_>>) -> Result<(), GuardRefusal> {
         match (host, self.authority) {
-            (None, _) if self.version == Version::Http11 => Err(Refusal::HostMissing),
-            (Some(host), Some(authority)) if host != authority => Err(Refusal::ForeignAuthority),
+            (None, _) if self.version == Version::Http11 => Err(GuardRefusal::HostMissing),
+            (Some(host), Some(authority)) if host != authority => Err(GuardRefusal::ForeignAuthority),
             _ => Ok(()),
         }
     }
@@ -90,14 +90,14 @@ impl<'a> RequestLine<'a> {
 
 /// Fields that frame and route a request, each allowed at most once.
 #[derive(Default)]
-struct Fields<'a> {
+struct FramingFields<'a> {
     host: Option<Authority<'a>>,
     content_length: Option<u64>,
     chunked: bool,
 }
 
-impl<'a> Fields<'a> {
-    fn add(&mut self, line: &'a [u8]) -> Result<(), Refusal> {
+impl<'a> FramingFields<'a> {
+    fn add(&mut self, line: &'a [u8]) -> Result<(), GuardRefusal> {
         let (name, value) = field::parse(line)?;
         if name.eq_ignore_ascii_case(b"host") {
             self.add_host(value)
@@ -110,40 +110,40 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn add_host(&mut self, value: &'a [u8]) -> Result<(), Refusal> {
+    fn add_host(&mut self, value: &'a [u8]) -> Result<(), GuardRefusal> {
         if self.host.is_some() {
-            return Err(Refusal::HostRepeated);
+            return Err(GuardRefusal::HostRepeated);
         }
-        self.host = Some(Authority::parse(value).ok_or(Refusal::HostInvalid)?);
+        self.host = Some(Authority::parse(value).ok_or(GuardRefusal::HostInvalid)?);
         Ok(())
     }
 
     /// Takes a `Content-Length`. RFC 9112 6.3 lets a list of equal lengths be read as one; a reader that does
     /// not would see another length, so the list is refused.
-    fn add_content_length(&mut self, value: &[u8]) -> Result<(), Refusal> {
+    fn add_content_length(&mut self, value: &[u8]) -> Result<(), GuardRefusal> {
         if self.content_length.is_some() || value.contains(&b',') {
-            return Err(Refusal::LengthRepeated);
+            return Err(GuardRefusal::LengthRepeated);
         }
         self.content_length = Some(content_length(value)?);
         Ok(())
     }
 
-    fn add_transfer_encoding(&mut self, value: &[u8]) -> Result<(), Refusal> {
+    fn add_transfer_encoding(&mut self, value: &[u8]) -> Result<(), GuardRefusal> {
         if self.chunked {
-            return Err(Refusal::CodingRepeated);
+            return Err(GuardRefusal::CodingRepeated);
         }
         if !value.eq_ignore_ascii_case(b"chunked") {
-            return Err(Refusal::CodingUnsupported);
+            return Err(GuardRefusal::CodingUnsupported);
         }
         self.chunked = true;
         Ok(())
     }
 
-    fn length(&self, version: Version) -> Result<Length, Refusal> {
+    fn length(&self, version: Version) -> Result<Length, GuardRefusal> {
         match (self.chunked, self.content_length) {
             // RFC 9112 6.1: a recipient of HTTP/1.0 with a transfer coding must treat the framing as faulty.
-            (true, _) if version == Version::Http10 => Err(Refusal::CodingBeforeItsTime),
-            (true, Some(_)) => Err(Refusal::LengthWithCoding),
+            (true, _) if version == Version::Http10 => Err(GuardRefusal::CodingBeforeItsTime),
+            (true, Some(_)) => Err(GuardRefusal::LengthWithCoding),
             (true, None) => Ok(Length::Chunked),
             (false, length) => Ok(Length::Fixed(length.unwrap_or(0))),
         }
@@ -151,12 +151,12 @@ impl<'a> Fields<'a> {
 }
 
 /// Reads a `Content-Length`. Lengths over 63 bits are refused: many readers keep them in a signed integer.
-pub(super) fn content_length(value: &[u8]) -> Result<u64, Refusal> {
+pub(super) fn content_length(value: &[u8]) -> Result<u64, GuardRefusal> {
     // Some readers take `05` for five, others for octal or for an error.
     let is_padded = value.len() > 1 && value.starts_with(b"0");
     if value.is_empty() || is_padded || !value.iter().all(u8::is_ascii_digit) {
-        return Err(Refusal::LengthInvalid);
+        return Err(GuardRefusal::LengthInvalid);
     }
     let length = str::from_utf8(value).ok().and_then(|digits| digits.parse::<i64>().ok());
-    length.and_then(|length| u64::try_from(length).ok()).ok_or(Refusal::LengthTooLarge)
+    length.and_then(|length| u64::try_from(length).ok()).ok_or(GuardRefusal::LengthTooLarge)
 }

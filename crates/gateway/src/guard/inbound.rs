@@ -1,10 +1,10 @@
 //! Follows the requests on one connection: finds the ends of heads and bodies, and refuses invalid ones.
 //! Pure: [`Guarded`](super::Guarded) passes the bytes, and holds those that are not yet checked.
 
-use super::body::{Body, Chunked};
-use super::head::{self, Head, Length};
-use super::refusal::Refusal;
-use super::section::Section;
+use super::body::{Chunked, FramedBody};
+use super::head::{self, AcceptedHead, Length};
+use super::refusal::GuardRefusal;
+use super::section::SectionSearch;
 
 /// First bytes of a client with prior knowledge of HTTP/2 (RFC 9113 3.4).
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -13,26 +13,26 @@ const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 #[derive(Debug)]
 pub(super) struct Inbound {
     max_head: usize,
-    state: State,
+    state: InboundState,
 }
 
 #[derive(Debug)]
-enum State {
+enum InboundState {
     /// Before the first request: the HTTP/2 preface may come instead.
     Opening,
-    Head(Section),
-    Body(Body),
+    Head(SectionSearch),
+    Body(FramedBody),
     /// HTTP/2, which hyper checks itself, or the protocol after a 101.
     Opaque,
 }
 
 /// Decision on the inspected bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum InboundDecision {
     /// No decision yet: the caller passes them again with more bytes.
     Hold,
     /// The first `length` bytes are a whole head and may pass.
-    Head { length: usize, head: Head },
+    Head { length: usize, head: AcceptedHead },
     /// This many bytes continue a request or an upgraded connection, and may pass.
     Pass(usize),
 }
@@ -40,73 +40,73 @@ pub(super) enum Verdict {
 impl Inbound {
     /// Makes the state of a new connection, whose heads and trailer sections may have this many bytes each.
     pub(super) fn new(max_head: usize) -> Inbound {
-        Inbound { max_head, state: State::Opening }
+        Inbound { max_head, state: InboundState::Opening }
     }
 
     /// Checks the bytes after those already passed. No call may follow a refusal.
-    pub(super) fn inspect(&mut self, bytes: &[u8]) -> Result<Verdict, Refusal> {
+    pub(super) fn inspect(&mut self, bytes: &[u8]) -> Result<InboundDecision, GuardRefusal> {
         if bytes.is_empty() {
-            return Ok(Verdict::Hold);
+            return Ok(InboundDecision::Hold);
         }
         match &mut self.state {
-            State::Opening if bytes.starts_with(HTTP2_PREFACE) => {
-                self.state = State::Opaque;
-                Ok(Verdict::Pass(bytes.len()))
+            InboundState::Opening if bytes.starts_with(HTTP2_PREFACE) => {
+                self.state = InboundState::Opaque;
+                Ok(InboundDecision::Pass(bytes.len()))
             }
-            State::Opening if HTTP2_PREFACE.starts_with(bytes) => Ok(Verdict::Hold),
-            State::Opening => {
+            InboundState::Opening if HTTP2_PREFACE.starts_with(bytes) => Ok(InboundDecision::Hold),
+            InboundState::Opening => {
                 self.state = self.next_head();
                 self.inspect(bytes)
             }
-            State::Head(section) => {
-                let Some(length) = section.find(bytes)? else { return Ok(Verdict::Hold) };
+            InboundState::Head(section) => {
+                let Some(length) = section.find(bytes)? else { return Ok(InboundDecision::Hold) };
                 let head = head::parse(&bytes[..length])?;
                 self.enter(match head.length {
-                    Length::Fixed(length) => Body::Fixed(length),
-                    Length::Chunked => Body::Chunked(Chunked::strict(self.max_head)),
+                    Length::Fixed(length) => FramedBody::Fixed(length),
+                    Length::Chunked => FramedBody::Chunked(Chunked::strict(self.max_head)),
                 });
-                Ok(Verdict::Head { length, head })
+                Ok(InboundDecision::Head { length, head })
             }
-            State::Body(body) => {
+            InboundState::Body(body) => {
                 let taken = body.take(bytes)?;
                 if body.is_complete() {
                     self.state = self.next_head();
                 }
-                Ok(if taken == 0 { Verdict::Hold } else { Verdict::Pass(taken) })
+                Ok(if taken == 0 { InboundDecision::Hold } else { InboundDecision::Pass(taken) })
             }
-            State::Opaque => Ok(Verdict::Pass(bytes.len())),
+            InboundState::Opaque => Ok(InboundDecision::Pass(bytes.len())),
         }
     }
 
     /// Returns true if the next byte starts or continues a head.
     pub(super) fn expects_head(&self) -> bool {
-        matches!(self.state, State::Opening | State::Head(_))
+        matches!(self.state, InboundState::Opening | InboundState::Head(_))
     }
 
     /// Returns true if everything passes unchecked.
     pub(super) fn is_opaque(&self) -> bool {
-        matches!(self.state, State::Opaque)
+        matches!(self.state, InboundState::Opaque)
     }
 
     /// Lets everything pass from here on, after the protocol was switched.
     pub(super) fn become_opaque(&mut self) {
-        self.state = State::Opaque;
+        self.state = InboundState::Opaque;
     }
 
     /// Returns the number of bytes ahead that pass unchecked.
     pub(super) fn data_ahead(&self) -> u64 {
         match &self.state {
-            State::Opening | State::Head(_) => 0,
-            State::Body(body) => body.data_ahead(),
-            State::Opaque => u64::MAX,
+            InboundState::Opening | InboundState::Head(_) => 0,
+            InboundState::Body(body) => body.data_ahead(),
+            InboundState::Opaque => u64::MAX,
         }
     }
 
-    fn enter(&mut self, body: Body) {
-        self.state = if body.is_complete() { self.next_head() } else { State::Body(body) };
+    fn enter(&mut self, body: FramedBody) {
+        self.state = if body.is_complete() { self.next_head() } else { InboundState::Body(body) };
     }
 
-    fn next_head(&self) -> State {
-        State::Head(Section::request_head(self.max_head))
+    fn next_head(&self) -> InboundState {
+        InboundState::Head(SectionSearch::request_head(self.max_head))
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Limits on the size and the time of a client's bytes. Opaque connections (HTTP/2, and after a 101) have
 /// only `write_timeout`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct ClientLimits {
     /// Largest head and largest trailer section in bytes: a larger one gets 431.
     pub max_head: usize,
     /// Timeout from the first byte of a head to its last: a slower one gets 408.
@@ -19,9 +19,9 @@ pub struct Limits {
     pub write_timeout: Duration,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
+impl Default for ClientLimits {
+    fn default() -> ClientLimits {
+        ClientLimits {
             max_head: 64 * 1024,
             head_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),

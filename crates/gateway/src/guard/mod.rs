@@ -41,7 +41,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 
-pub use limits::Limits;
-pub use refusal::Refusal;
+pub use limits::ClientLimits;
+pub use refusal::GuardRefusal;
 pub use stream::Guarded;
 pub use target::is_authority;

@@ -1,29 +1,29 @@
 //! Follows the gateway's own responses, so that the guard knows when one ends and when one switches
 //! protocols. It follows the framing, because a body that looks like a 101 must not open the connection.
 
-use super::body::{Body, Chunked};
+use super::body::{Chunked, FramedBody};
 use super::field;
 use super::head::content_length;
-use super::section::{Section, lines};
+use super::section::{SectionSearch, lines};
 
 /// Outbound side of a connection.
 #[derive(Debug)]
 pub(super) struct Outbound {
-    state: State,
+    state: OutboundState,
     /// Bytes of an incomplete head or chunk line: already written, not yet understood.
     partial: Vec<u8>,
 }
 
 #[derive(Debug)]
-enum State {
+enum OutboundState {
     /// No request waits for an answer.
     Idle,
     /// A response head is next, possibly an interim one.
     Head {
-        section: Section,
+        section: SectionSearch,
         to_head: bool,
     },
-    Body(Body),
+    Body(FramedBody),
     Switched,
 }
 
@@ -34,32 +34,32 @@ pub(super) struct Lost;
 
 impl Outbound {
     pub(super) fn new() -> Outbound {
-        Outbound { state: State::Idle, partial: Vec::new() }
+        Outbound { state: OutboundState::Idle, partial: Vec::new() }
     }
 
     /// Records that a request has passed: a response is due, without a body if the request was a `HEAD`.
     pub(super) fn expect_response(&mut self, to_head: bool) {
-        self.state = State::Head { section: Section::trusted(), to_head };
+        self.state = OutboundState::Head { section: SectionSearch::trusted(), to_head };
     }
 
     /// Returns true if no response is due.
     pub(super) fn is_idle(&self) -> bool {
-        matches!(self.state, State::Idle)
+        matches!(self.state, OutboundState::Idle)
     }
 
     /// Returns true if a response is due and no byte of it has been written.
     pub(super) fn is_untouched(&self) -> bool {
-        matches!(self.state, State::Head { .. }) && self.partial.is_empty()
+        matches!(self.state, OutboundState::Head { .. }) && self.partial.is_empty()
     }
 
     /// Returns true if the due response answers a `HEAD`.
     pub(super) fn answers_head(&self) -> bool {
-        matches!(self.state, State::Head { to_head: true, .. })
+        matches!(self.state, OutboundState::Head { to_head: true, .. })
     }
 
     /// Returns true if the last response was a 101.
     pub(super) fn has_switched(&self) -> bool {
-        matches!(self.state, State::Switched)
+        matches!(self.state, OutboundState::Switched)
     }
 
     /// Follows written bytes.
@@ -91,46 +91,46 @@ impl Outbound {
 
     fn step(&mut self, bytes: &[u8]) -> Result<usize, Lost> {
         match &mut self.state {
-            State::Idle => Err(Lost),
-            State::Head { section, to_head } => {
+            OutboundState::Idle => Err(Lost),
+            OutboundState::Head { section, to_head } => {
                 let Some(length) = section.find(bytes).map_err(|_| Lost)? else { return Ok(0) };
                 self.state = after_head(&bytes[..length], *to_head)?;
                 Ok(length)
             }
-            State::Body(body) => {
+            OutboundState::Body(body) => {
                 let taken = body.take(bytes).map_err(|_| Lost)?;
                 if body.is_complete() {
-                    self.state = State::Idle;
+                    self.state = OutboundState::Idle;
                 }
                 Ok(taken)
             }
-            State::Switched => Ok(bytes.len()),
+            OutboundState::Switched => Ok(bytes.len()),
         }
     }
 }
 
 /// Returns the state after a response head (RFC 9112 6.3).
-fn after_head(head: &[u8], to_head: bool) -> Result<State, Lost> {
+fn after_head(head: &[u8], to_head: bool) -> Result<OutboundState, Lost> {
     let mut lines = lines(head);
     let status = lines.next().and_then(|line| line.get(9..12)).ok_or(Lost)?;
     match status {
-        b"101" => return Ok(State::Switched),
-        [b'1', _, _] => return Ok(State::Head { section: Section::trusted(), to_head }),
-        b"204" | b"304" => return Ok(State::Idle),
-        _ if to_head => return Ok(State::Idle),
+        b"101" => return Ok(OutboundState::Switched),
+        [b'1', _, _] => return Ok(OutboundState::Head { section: SectionSearch::trusted(), to_head }),
+        b"204" | b"304" => return Ok(OutboundState::Idle),
+        _ if to_head => return Ok(OutboundState::Idle),
         _ => {}
     }
-    let mut body = Body::Endless;
+    let mut body = FramedBody::Endless;
     for line in lines {
         if value_of(b"transfer-encoding", line).is_some() {
-            body = Body::Chunked(Chunked::trusted());
+            body = FramedBody::Chunked(Chunked::trusted());
             break;
         }
         if let Some(value) = value_of(b"content-length", line) {
-            body = Body::Fixed(content_length(value).map_err(|_| Lost)?);
+            body = FramedBody::Fixed(content_length(value).map_err(|_| Lost)?);
         }
     }
-    Ok(if body.is_complete() { State::Idle } else { State::Body(body) })
+    Ok(if body.is_complete() { OutboundState::Idle } else { OutboundState::Body(body) })
 }
 
 /// Returns the value of a field line of this name. The gateway has written it, so the value needs no check.

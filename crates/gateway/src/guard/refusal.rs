@@ -10,7 +10,7 @@ use thiserror::Error;
 
 /// Fault in the bytes of a connection. Its text is the `detail` that a client reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
-pub enum Refusal {
+pub enum GuardRefusal {
     /// A line that ends in LF without CR.
     #[error("A line ends in a bare LF.")]
     BareLineFeed,
@@ -127,12 +127,12 @@ pub enum Refusal {
     HeadTimeout,
 }
 
-impl Refusal {
+impl GuardRefusal {
     /// Returns the kind of problem in the response.
     pub(super) fn kind(self) -> ProblemKind {
         match self {
-            Refusal::HeadTooLarge | Refusal::TooManyFields => ProblemKind::RequestHeadTooLarge,
-            Refusal::HeadTimeout => ProblemKind::RequestHeadTimeout,
+            GuardRefusal::HeadTooLarge | GuardRefusal::TooManyFields => ProblemKind::RequestHeadTooLarge,
+            GuardRefusal::HeadTimeout => ProblemKind::RequestHeadTimeout,
             _ => ProblemKind::MalformedRequest,
         }
     }

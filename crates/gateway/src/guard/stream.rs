@@ -12,10 +12,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::deadline::Deadline;
 use super::farewell::Farewell;
-use super::inbound::{Inbound, Verdict};
-use super::limits::Limits;
+use super::inbound::{Inbound, InboundDecision};
+use super::limits::ClientLimits;
 use super::outbound::Outbound;
-use super::refusal::Refusal;
+use super::refusal::GuardRefusal;
 
 /// Largest number of bytes read at once for inspection.
 const READ_SIZE: usize = 8 * 1024;
@@ -24,7 +24,7 @@ const READ_SIZE: usize = 8 * 1024;
 #[derive(Debug)]
 pub struct Guarded<S> {
     stream: S,
-    limits: Limits,
+    limits: ClientLimits,
     profile: Profile,
     inbound: Inbound,
     outbound: Outbound,
@@ -32,7 +32,7 @@ pub struct Guarded<S> {
     held: BytesMut,
     /// Number of held bytes that may pass.
     cleared: usize,
-    refusal: Option<Refusal>,
+    refusal: Option<GuardRefusal>,
     /// End of the connection, if the refusal is answered here; hyper may not write any more then.
     farewell: Option<Farewell>,
     read_deadline: Deadline,
@@ -44,7 +44,7 @@ pub struct Guarded<S> {
 
 /// Reason for which a read waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wait {
+enum ReadWait {
     Request,
     RestOfHead,
     Body,
@@ -54,7 +54,7 @@ enum Wait {
 
 impl<S> Guarded<S> {
     /// Guards a connection from its first byte on.
-    pub fn new(stream: S, limits: Limits) -> Guarded<S> {
+    pub fn new(stream: S, limits: ClientLimits) -> Guarded<S> {
         Guarded {
             stream,
             limits,
@@ -76,23 +76,23 @@ impl<S> Guarded<S> {
         Guarded { profile, ..self }
     }
 
-    fn wait(&self) -> Wait {
+    fn wait(&self) -> ReadWait {
         match (self.inbound.is_opaque(), self.inbound.expects_head(), self.outbound.is_idle()) {
-            (true, _, _) => Wait::Opaque,
-            (false, false, _) => Wait::Body,
-            (false, true, false) => Wait::Response,
-            (false, true, true) if self.held.len() == self.cleared => Wait::Request,
-            (false, true, true) => Wait::RestOfHead,
+            (true, _, _) => ReadWait::Opaque,
+            (false, false, _) => ReadWait::Body,
+            (false, true, false) => ReadWait::Response,
+            (false, true, true) if self.held.len() == self.cleared => ReadWait::Request,
+            (false, true, true) => ReadWait::RestOfHead,
         }
     }
 
     /// Checks the held bytes as far as possible.
     fn judge(&mut self) {
-        while self.refusal.is_none() && self.cleared < self.held.len() && self.wait() != Wait::Response {
+        while self.refusal.is_none() && self.cleared < self.held.len() && self.wait() != ReadWait::Response {
             match self.inbound.inspect(&self.held[self.cleared..]) {
-                Ok(Verdict::Hold) => break,
-                Ok(Verdict::Pass(length)) => self.cleared += length,
-                Ok(Verdict::Head { length, head }) => {
+                Ok(InboundDecision::Hold) => break,
+                Ok(InboundDecision::Pass(length)) => self.cleared += length,
+                Ok(InboundDecision::Head { length, head }) => {
                     self.cleared += length;
                     self.read_deadline.clear();
                     self.outbound.expect_response(head.is_head);
@@ -102,7 +102,7 @@ impl<S> Guarded<S> {
         }
     }
 
-    fn refuse(&mut self, refusal: Refusal) {
+    fn refuse(&mut self, refusal: GuardRefusal) {
         // No byte of the request is logged: it may be anything.
         tracing::info!(event = "request_refused", code = refusal.kind().code(), detail = %refusal);
         self.refusal = Some(refusal);
@@ -156,27 +156,27 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guarded<S> {
 
     /// Waits after a read that gave nothing. Becomes ready with the end of the stream or an error at the
     /// timeout.
-    fn poll_patience(&mut self, cx: &mut Context<'_>, wait: Wait) -> Poll<io::Result<()>> {
+    fn poll_patience(&mut self, cx: &mut Context<'_>, wait: ReadWait) -> Poll<io::Result<()>> {
         let limit = match wait {
-            Wait::Request => self.limits.idle_timeout,
-            Wait::RestOfHead => self.limits.head_timeout,
-            Wait::Body => self.limits.body_timeout,
-            Wait::Response | Wait::Opaque => return Poll::Pending,
+            ReadWait::Request => self.limits.idle_timeout,
+            ReadWait::RestOfHead => self.limits.head_timeout,
+            ReadWait::Body => self.limits.body_timeout,
+            ReadWait::Response | ReadWait::Opaque => return Poll::Pending,
         };
         // Not cleared: a reader that reads again after the end gets the end again.
         ready!(self.read_deadline.poll(cx, limit));
         match wait {
-            Wait::Body => Poll::Ready(Err(timed_out("the body of a request stalled"))),
-            Wait::RestOfHead => {
-                self.refuse(Refusal::HeadTimeout);
-                self.poll_refused(cx, Refusal::HeadTimeout)
+            ReadWait::Body => Poll::Ready(Err(timed_out("the body of a request stalled"))),
+            ReadWait::RestOfHead => {
+                self.refuse(GuardRefusal::HeadTimeout);
+                self.poll_refused(cx, GuardRefusal::HeadTimeout)
             }
-            Wait::Request | Wait::Response | Wait::Opaque => Poll::Ready(Ok(())),
+            ReadWait::Request | ReadWait::Response | ReadWait::Opaque => Poll::Ready(Ok(())),
         }
     }
 
     /// Answers hyper's read of a refused request: the end of the stream, or an error inside a body.
-    fn poll_refused(&mut self, cx: &mut Context<'_>, refusal: Refusal) -> Poll<io::Result<()>> {
+    fn poll_refused(&mut self, cx: &mut Context<'_>, refusal: GuardRefusal) -> Poll<io::Result<()>> {
         ready!(self.poll_farewell(cx));
         Poll::Ready(if self.inbound.expects_head() { Ok(()) } else { Err(invalid(refusal)) })
     }
@@ -216,7 +216,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Guarded<S> {
         if self.outbound.has_switched() {
             self.inbound.become_opaque();
         }
-        if self.wait() != Wait::Response
+        if self.wait() != ReadWait::Response
             && let Some(reader) = self.awaiting_response.take()
         {
             reader.wake();
@@ -253,7 +253,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<S> {
                 return this.poll_refused(cx, refusal);
             }
             let wait = this.wait();
-            if wait == Wait::Response {
+            if wait == ReadWait::Response {
                 this.awaiting_response = Some(cx.waker().clone());
                 // Reading on shows that the client is still connected; the bytes that it may send ahead are
                 // bounded.
@@ -264,7 +264,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<S> {
             let direct = this.held.is_empty() && this.inbound.data_ahead() >= buf.remaining() as u64;
             let read = if direct { this.poll_data(cx, buf) } else { this.poll_fill(cx) };
             let Poll::Ready(more) = read else { return this.poll_patience(cx, wait) };
-            if wait != Wait::RestOfHead {
+            if wait != ReadWait::RestOfHead {
                 this.read_deadline.clear();
             }
             if !more? || direct {

@@ -4,42 +4,42 @@ use std::net::Ipv6Addr;
 
 use memchr::memchr;
 
-use super::refusal::Refusal;
+use super::refusal::GuardRefusal;
 
 /// Port of an `http` authority that names none.
 const DEFAULT_PORT: u16 = 80;
 
 /// Checks a target. Returns the authority of an absolute-form target, which must agree with `Host`.
-pub(super) fn parse<'a>(target: &'a [u8], method: &[u8]) -> Result<Option<Authority<'a>>, Refusal> {
+pub(super) fn parse<'a>(target: &'a [u8], method: &[u8]) -> Result<Option<Authority<'a>>, GuardRefusal> {
     if !target.iter().all(u8::is_ascii_graphic) {
-        return Err(Refusal::TargetByte);
+        return Err(GuardRefusal::TargetByte);
     }
     if target.contains(&b'#') {
-        return Err(Refusal::TargetFragment);
+        return Err(GuardRefusal::TargetFragment);
     }
     match target {
         [b'/', ..] => Ok(None),
         b"*" if method == b"OPTIONS" => Ok(None),
-        b"*" => Err(Refusal::TargetAsterisk),
+        b"*" => Err(GuardRefusal::TargetAsterisk),
         _ => absolute(target).map(Some),
     }
 }
 
-fn absolute(target: &[u8]) -> Result<Authority<'_>, Refusal> {
-    let separator = target.windows(3).position(|bytes| bytes == b"://").ok_or(Refusal::TargetForm)?;
+fn absolute(target: &[u8]) -> Result<Authority<'_>, GuardRefusal> {
+    let separator = target.windows(3).position(|bytes| bytes == b"://").ok_or(GuardRefusal::TargetForm)?;
     let (scheme, rest) = (&target[..separator], &target[separator + 3..]);
     if !scheme.iter().all(u8::is_ascii_alphanumeric) {
-        return Err(Refusal::TargetForm);
+        return Err(GuardRefusal::TargetForm);
     }
     if !scheme.eq_ignore_ascii_case(b"http") {
-        return Err(Refusal::TargetScheme);
+        return Err(GuardRefusal::TargetScheme);
     }
     let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
     let authority = &rest[..end];
     if authority.contains(&b'@') {
-        return Err(Refusal::TargetUserinfo);
+        return Err(GuardRefusal::TargetUserinfo);
     }
-    Authority::parse(authority).ok_or(Refusal::TargetAuthority)
+    Authority::parse(authority).ok_or(GuardRefusal::TargetAuthority)
 }
 
 /// Returns true if these bytes are a host with an optional port, like `Host` and `:authority`.
@@ -50,12 +50,12 @@ pub fn is_authority(bytes: &[u8]) -> bool {
 /// Host and port. Two are equal if they name the same server under `http`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Authority<'a> {
-    host: Host<'a>,
+    host: TargetHost<'a>,
     port: u16,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Host<'a> {
+enum TargetHost<'a> {
     Name(&'a [u8]),
     V6(Ipv6Addr),
 }
@@ -67,11 +67,11 @@ impl<'a> Authority<'a> {
         let (host, rest) = match bytes {
             [b'[', rest @ ..] => {
                 let end = memchr(b']', rest)?;
-                (Host::V6(str::from_utf8(&rest[..end]).ok()?.parse().ok()?), &rest[end + 1..])
+                (TargetHost::V6(str::from_utf8(&rest[..end]).ok()?.parse().ok()?), &rest[end + 1..])
             }
             _ => {
                 let (name, rest) = bytes.split_at(memchr(b':', bytes).unwrap_or(bytes.len()));
-                (Host::name(name)?, rest)
+                (TargetHost::name(name)?, rest)
             }
         };
         let port = match rest {
@@ -85,10 +85,10 @@ impl<'a> Authority<'a> {
     }
 }
 
-impl<'a> Host<'a> {
-    fn name(bytes: &'a [u8]) -> Option<Host<'a>> {
+impl<'a> TargetHost<'a> {
+    fn name(bytes: &'a [u8]) -> Option<TargetHost<'a>> {
         let named = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~');
-        (!bytes.is_empty() && bytes.iter().all(named)).then_some(Host::Name(bytes))
+        (!bytes.is_empty() && bytes.iter().all(named)).then_some(TargetHost::Name(bytes))
     }
 }
 
@@ -96,9 +96,9 @@ impl PartialEq for Authority<'_> {
     fn eq(&self, other: &Self) -> bool {
         self.port == other.port
             && match (self.host, other.host) {
-                (Host::Name(one), Host::Name(other)) => one.eq_ignore_ascii_case(other),
-                (Host::V6(one), Host::V6(other)) => one == other,
-                (Host::Name(_), Host::V6(_)) | (Host::V6(_), Host::Name(_)) => false,
+                (TargetHost::Name(one), TargetHost::Name(other)) => one.eq_ignore_ascii_case(other),
+                (TargetHost::V6(one), TargetHost::V6(other)) => one == other,
+                (TargetHost::Name(_), TargetHost::V6(_)) | (TargetHost::V6(_), TargetHost::Name(_)) => false,
             }
     }
 }

@@ -5,4 +5,4 @@ use semel_core::Principal;
 use semel_http::Denied;
 
 /// Returns the principal of a request, or the reason for having none.
-pub(crate) type Identify = Box<dyn Fn(&Parts) -> Result<Principal, Denied> + Send + Sync>;
+pub(crate) type IdentifyCaller = Box<dyn Fn(&Parts) -> Result<Principal, Denied> + Send + Sync>;

@@ -13,13 +13,13 @@ use semel_core::{Clock, Principal, SystemClock, Timestamp};
 use semel_http::Denied;
 use semel_settings::{CertificateField, CertificateTenant, ClientCertificates};
 
-use super::caller::Identify;
+use super::caller::IdentifyCaller;
 use crate::tls::certificate::{Certificate, Names};
-use crate::tls::server::{Accepting, Acceptor, Shown};
+use crate::tls::server::{Accepting, Acceptor, PresentedCertificates};
 
 /// Reason for refusing a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
+enum CertificateFault {
     /// The certificate has expired since the handshake.
     Ended,
     /// The certificate is no longer accepted: it was revoked, or its authority is no longer trusted.
@@ -36,16 +36,16 @@ enum Fault {
     Name,
 }
 
-impl Fault {
+impl CertificateFault {
     fn as_str(self) -> &'static str {
         match self {
-            Fault::Ended => "ended",
-            Fault::Withdrawn => "withdrawn",
-            Fault::Malformed => "malformed",
-            Fault::Missing => "missing",
-            Fault::Several => "several",
-            Fault::Form => "form",
-            Fault::Name => "name",
+            CertificateFault::Ended => "ended",
+            CertificateFault::Withdrawn => "withdrawn",
+            CertificateFault::Malformed => "malformed",
+            CertificateFault::Missing => "missing",
+            CertificateFault::Several => "several",
+            CertificateFault::Form => "form",
+            CertificateFault::Name => "name",
         }
     }
 }
@@ -60,19 +60,19 @@ pub(crate) struct Presented {
 }
 
 impl Presented {
-    pub(crate) fn new(shown: Shown, acceptor: Acceptor) -> Presented {
+    pub(crate) fn new(shown: PresentedCertificates, acceptor: Acceptor) -> Presented {
         let read = shown.chain.first().and_then(|first| Certificate::read(first).ok());
         let checked = Mutex::new((shown.checked_by, true));
         Presented { chain: shown.chain, read, acceptor, checked }
     }
 
     /// Returns the names in the certificate, if it is still accepted.
-    fn names(&self, now: Timestamp) -> Result<&Names, Fault> {
-        let Certificate { ends, names } = self.read.as_ref().ok_or(Fault::Malformed)?;
+    fn names(&self, now: Timestamp) -> Result<&Names, CertificateFault> {
+        let Certificate { ends, names } = self.read.as_ref().ok_or(CertificateFault::Malformed)?;
         if *ends < now {
-            return Err(Fault::Ended);
+            return Err(CertificateFault::Ended);
         }
-        if self.still_accepted() { Ok(names) } else { Err(Fault::Withdrawn) }
+        if self.still_accepted() { Ok(names) } else { Err(CertificateFault::Withdrawn) }
     }
 
     /// Returns true if the certificate is accepted now. It is checked again once the TLS files have changed.
@@ -88,7 +88,7 @@ impl Presented {
 }
 
 /// Returns the function that names the caller by the certificate of the connection.
-pub(crate) fn identify(settings: &ClientCertificates) -> Identify {
+pub(crate) fn identify(settings: &ClientCertificates) -> IdentifyCaller {
     let settings = settings.clone();
     Box::new(move |parts: &Parts| {
         let presented = parts.extensions.get::<Arc<Presented>>().ok_or_else(Denied::anonymous)?;
@@ -101,16 +101,16 @@ pub(crate) fn identify(settings: &ClientCertificates) -> Identify {
     })
 }
 
-fn principal(settings: &ClientCertificates, names: &Names) -> Result<Principal, Fault> {
+fn principal(settings: &ClientCertificates, names: &Names) -> Result<Principal, CertificateFault> {
     let tenant = match &settings.tenant {
         CertificateTenant::Fixed(name) => name.clone(),
         CertificateTenant::Field(field) => name_in(*field, names)?,
     };
-    Principal::new(&tenant, &name_in(settings.caller, names)?).map_err(|_| Fault::Name)
+    Principal::new(&tenant, &name_in(settings.caller, names)?).map_err(|_| CertificateFault::Name)
 }
 
 /// Returns the name that a certificate has in this field, if it is the only one there and is text.
-fn name_in(field: CertificateField, names: &Names) -> Result<String, Fault> {
+fn name_in(field: CertificateField, names: &Names) -> Result<String, CertificateFault> {
     let found = match field {
         CertificateField::CommonName => &names.common_names,
         CertificateField::Organization => &names.organizations,
@@ -120,12 +120,12 @@ fn name_in(field: CertificateField, names: &Names) -> Result<String, Fault> {
         CertificateField::Email => &names.emails,
     };
     match (&found[..], field) {
-        ([], _) => Err(Fault::Missing),
-        ([None], _) => Err(Fault::Form),
+        ([], _) => Err(CertificateFault::Missing),
+        ([None], _) => Err(CertificateFault::Form),
         // DNS names are case-insensitive.
         ([Some(name)], CertificateField::Dns) => Ok(name.to_ascii_lowercase()),
         ([Some(name)], _) => Ok(name.clone()),
-        _ => Err(Fault::Several),
+        _ => Err(CertificateFault::Several),
     }
 }
 
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
     use crate::tls::certificate::tests::names;
 
-    fn caller(common_name: &[u8]) -> Result<String, Fault> {
+    fn caller(common_name: &[u8]) -> Result<String, CertificateFault> {
         let settings = ClientCertificates {
             tenant: CertificateTenant::Field(CertificateField::Organization),
             caller: CertificateField::CommonName,
@@ -145,12 +145,12 @@ mod tests {
     #[test]
     fn an_ambiguous_name_is_refused() {
         assert_eq!(caller(b"alice").as_deref(), Ok("alice"));
-        assert_eq!(caller(b"alice\0.example"), Err(Fault::Name), "some end where a NUL is");
-        assert_eq!(caller(b"alice\nbob"), Err(Fault::Name));
-        assert_eq!(caller(b""), Err(Fault::Name));
-        assert_eq!(caller(b"\xff"), Err(Fault::Form));
+        assert_eq!(caller(b"alice\0.example"), Err(CertificateFault::Name), "some end where a NUL is");
+        assert_eq!(caller(b"alice\nbob"), Err(CertificateFault::Name));
+        assert_eq!(caller(b""), Err(CertificateFault::Name));
+        assert_eq!(caller(b"\xff"), Err(CertificateFault::Form));
         assert_eq!(caller(&[b'x'; 255]).map(|name| name.len()), Ok(255));
-        assert_eq!(caller(&[b'x'; 256]), Err(Fault::Name));
+        assert_eq!(caller(&[b'x'; 256]), Err(CertificateFault::Name));
     }
 
     #[test]
@@ -158,15 +158,15 @@ mod tests {
         let mut two = names(b"alice");
         two.dns_names = vec![Some("A.Example".to_owned())];
         assert_eq!(name_in(CertificateField::Dns, &two).as_deref(), Ok("a.example"), "the same in any case");
-        assert_eq!(name_in(CertificateField::Uri, &two), Err(Fault::Missing));
+        assert_eq!(name_in(CertificateField::Uri, &two), Err(CertificateFault::Missing));
         two.common_names.push(None);
         assert_eq!(
             name_in(CertificateField::CommonName, &two),
-            Err(Fault::Several),
+            Err(CertificateFault::Several),
             "also beside one that cannot be read"
         );
         two.common_names = vec![None];
-        assert_eq!(name_in(CertificateField::CommonName, &two), Err(Fault::Form));
+        assert_eq!(name_in(CertificateField::CommonName, &two), Err(CertificateFault::Form));
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub fn check(settings: &IntrospectionSettings) -> anyhow::Result<()> {
 /// Fails if the service cannot be asked with these settings.
 pub(crate) fn identify(
     settings: &IntrospectionSettings,
-) -> anyhow::Result<impl Fn(&Parts) -> Identifying + Send + Sync + 'static> {
+) -> anyhow::Result<impl Fn(&Parts) -> PendingPrincipal + Send + Sync + 'static> {
     let introspector = Arc::new(Introspector::new(settings)?);
     Ok(move |parts: &Parts| {
         let credential = Credential::of(parts, introspector.settings());
@@ -52,7 +52,7 @@ pub(crate) fn identify(
                     Err(challenge(INVALID))
                 }
             }
-        }) as Identifying
+        }) as PendingPrincipal
     })
 }
 
@@ -67,7 +67,7 @@ pub async fn reach(settings: &IntrospectionSettings) -> anyhow::Result<()> {
 }
 
 /// Pending identification of a caller.
-type Identifying = Pin<Box<dyn Future<Output = Result<Principal, Denied>> + Send>>;
+type PendingPrincipal = Pin<Box<dyn Future<Output = Result<Principal, Denied>> + Send>>;
 
 const INVALID: &str = "Bearer error=\"invalid_token\"";
 

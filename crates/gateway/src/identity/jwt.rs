@@ -20,23 +20,23 @@ use semel_http::Denied;
 use semel_settings::JwtSettings;
 use tokio::sync::Notify;
 
-use super::caller::Identify;
+use super::caller::IdentifyCaller;
 use keys::{KeySet, Missing};
 use source::Reader;
-use token::Fault;
+use token::TokenFault;
 
 /// Reads the keys, and refreshes them in the background from then on.
 ///
 /// # Errors
 /// Fails if they cannot be read now.
-pub(crate) async fn identify(settings: &JwtSettings) -> anyhow::Result<Identify> {
+pub(crate) async fn identify(settings: &JwtSettings) -> anyhow::Result<IdentifyCaller> {
     // Signatures are checked by this provider, even if another one is compiled in.
     let _ = jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER.install_default();
     let reader = Reader::new(settings)?;
     let (text, keys) = read(&reader, settings).await?;
     tracing::info!(keys = keys.len(), source = %settings.keys, "the keys for tokens were read");
     let unknown = Arc::<Notify>::default();
-    let verifier = Arc::new(Verifier {
+    let verifier = Arc::new(TokenVerifier {
         settings: settings.clone(),
         keys: RwLock::new(Arc::new(keys)),
         unknown: unknown.clone(),
@@ -66,14 +66,14 @@ async fn read(reader: &Reader, settings: &JwtSettings) -> anyhow::Result<(Bytes,
 }
 
 /// Checks tokens with the keys that were read last.
-struct Verifier {
+struct TokenVerifier {
     settings: JwtSettings,
     keys: RwLock<Arc<KeySet>>,
     /// Notified by a token that may be signed by a new key.
     unknown: Arc<Notify>,
 }
 
-impl Verifier {
+impl TokenVerifier {
     fn principal(&self, parts: &Parts) -> Result<Principal, Denied> {
         let challenge =
             |challenge| Denied::Unauthenticated { challenge: Some(HeaderValue::from_static(challenge)) };
@@ -91,10 +91,10 @@ impl Verifier {
         })
     }
 
-    fn check(&self, token: &str) -> Result<Principal, Fault> {
+    fn check(&self, token: &str) -> Result<Principal, TokenFault> {
         let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner).clone();
         let checked = token::check(token, &self.settings, &keys, SystemClock.now());
-        if checked == Err(Fault::Key(Missing::Unknown)) {
+        if checked == Err(TokenFault::Key(Missing::Unknown)) {
             self.unknown.notify_one();
         }
         checked
@@ -118,17 +118,17 @@ impl Verifier {
 /// # Errors
 /// Returns the check that its credentials fail.
 pub(crate) fn bearer(parts: &Parts) -> Result<Option<&str>, &'static str> {
-    presented(parts).transpose().map_err(Fault::as_str)
+    presented(parts).transpose().map_err(TokenFault::as_str)
 }
 
 /// Returns the bearer token of a request; `None` if it has no credentials that could be one.
-fn presented(parts: &Parts) -> Option<Result<&str, Fault>> {
+fn presented(parts: &Parts) -> Option<Result<&str, TokenFault>> {
     let mut lines = parts.headers.get_all(AUTHORIZATION).iter();
     let line = match (lines.next()?, lines.next()) {
         (line, None) => line,
-        (_, Some(_)) => return Some(Err(Fault::Several)),
+        (_, Some(_)) => return Some(Err(TokenFault::Several)),
     };
-    let Ok(text) = line.to_str() else { return Some(Err(Fault::Malformed)) };
+    let Ok(text) = line.to_str() else { return Some(Err(TokenFault::Malformed)) };
     let (scheme, token) = text.split_once([' ', '\t']).unwrap_or((text, ""));
     scheme.eq_ignore_ascii_case("bearer").then(|| Ok(token.trim_matches([' ', '\t'])))
 }
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(present(&["bearer a.b.c"]), Some(Ok("a.b.c".to_owned())));
         assert_eq!(present(&["Bearer  a.b.c "]), Some(Ok("a.b.c".to_owned())));
         assert_eq!(present(&["Bearer"]), Some(Ok(String::new())));
-        assert_eq!(present(&["Bearer a.b.c", "Bearer a.b.c"]), Some(Err(Fault::Several)));
-        assert_eq!(present(&["Basic YTpi", "Bearer a.b.c"]), Some(Err(Fault::Several)));
+        assert_eq!(present(&["Bearer a.b.c", "Bearer a.b.c"]), Some(Err(TokenFault::Several)));
+        assert_eq!(present(&["Basic YTpi", "Bearer a.b.c"]), Some(Err(TokenFault::Several)));
     }
 }

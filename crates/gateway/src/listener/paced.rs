@@ -40,7 +40,7 @@ pub(crate) fn paced(body: Body, patience: Duration, responses: &Shares, holder: 
         return body;
     }
     let between = Arc::new(Between::default());
-    let room = Room { responses: responses.clone(), holder, patience };
+    let room = ResponseRoom { responses: responses.clone(), holder, patience };
     tokio::spawn(pump(body, between.clone(), room));
     Body::stream(Paced { between, size })
 }
@@ -48,20 +48,20 @@ pub(crate) fn paced(body: Body, patience: Duration, responses: &Shares, holder: 
 /// State shared by the task and the client's side.
 #[derive(Default)]
 struct Between {
-    place: Mutex<Place>,
+    place: Mutex<PiecePlace>,
     /// Notified when the client took a piece or left.
     taken: Notify,
 }
 
 #[derive(Default)]
-struct Place {
-    piece: Piece,
+struct PiecePlace {
+    piece: ResponsePiece,
     client: Option<Waker>,
     client_left: bool,
 }
 
 #[derive(Default)]
-enum Piece {
+enum ResponsePiece {
     /// No piece yet.
     #[default]
     None,
@@ -74,11 +74,11 @@ enum Piece {
 }
 
 impl Between {
-    fn place(&self) -> MutexGuard<'_, Place> {
+    fn place(&self) -> MutexGuard<'_, PiecePlace> {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put(&self, piece: Piece) {
+    fn put(&self, piece: ResponsePiece) {
         let mut place = self.place();
         place.piece = piece;
         if let Some(client) = place.client.take() {
@@ -88,7 +88,7 @@ impl Between {
 
     fn is_free(&self) -> bool {
         let place = self.place();
-        place.client_left || !matches!(place.piece, Piece::Next(_))
+        place.client_left || !matches!(place.piece, ResponsePiece::Next(_))
     }
 
     /// Waits until the piece is taken.
@@ -114,13 +114,13 @@ impl Between {
 }
 
 /// Share of one response in the memory for responses.
-struct Room {
+struct ResponseRoom {
     responses: Shares,
     holder: ShareHolder,
     patience: Duration,
 }
 
-impl Room {
+impl ResponseRoom {
     /// Copies a piece, since a slice that waits in a buffer would keep its whole source alive. Returns `None`
     /// if there is no room before the timeout.
     async fn piece(&self, data: &[u8]) -> Option<Bytes> {
@@ -130,7 +130,7 @@ impl Room {
     }
 }
 
-async fn pump(mut body: Body, between: Arc<Between>, room: Room) {
+async fn pump(mut body: Body, between: Arc<Between>, room: ResponseRoom) {
     let patience = room.patience;
     loop {
         let next = std::future::poll_fn(|cx| http_body::Body::poll_frame(Pin::new(&mut body), cx));
@@ -139,8 +139,8 @@ async fn pump(mut body: Body, between: Arc<Between>, room: Room) {
             () = between.left() => return,
         };
         let frame = match frame {
-            None => return between.put(Piece::End),
-            Some(Err(error)) => return between.put(Piece::Broken(error)),
+            None => return between.put(ResponsePiece::End),
+            Some(Err(error)) => return between.put(ResponsePiece::Broken(error)),
             Some(Ok(frame)) => frame,
         };
         let is_taken = match frame.into_data() {
@@ -149,7 +149,7 @@ async fn pump(mut body: Body, between: Arc<Between>, room: Room) {
                 loop {
                     let Some(piece) = pieces.next() else { break true };
                     let Some(piece) = room.piece(piece).await else {
-                        between.put(Piece::Broken("the client has too much unread".into()));
+                        between.put(ResponsePiece::Broken("the client has too much unread".into()));
                         break false;
                     };
                     if !hand_over(&between, Frame::data(piece), patience).await {
@@ -167,10 +167,10 @@ async fn pump(mut body: Body, between: Arc<Between>, room: Room) {
 
 /// Hands a piece over, and waits until it is taken. Returns false if it was not.
 async fn hand_over(between: &Between, piece: Frame<Bytes>, patience: Duration) -> bool {
-    between.put(Piece::Next(piece));
+    between.put(ResponsePiece::Next(piece));
     if tokio::time::timeout(patience, between.taken()).await.is_err() {
         tracing::debug!("a client took nothing of a response for too long");
-        between.put(Piece::Broken("the client took nothing of it for too long".into()));
+        between.put(ResponsePiece::Broken("the client took nothing of it for too long".into()));
         return false;
     }
     !between.place().client_left
@@ -192,17 +192,17 @@ impl http_body::Body for Paced {
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let mut place = self.between.place();
         let answer = match std::mem::take(&mut place.piece) {
-            Piece::None => {
+            ResponsePiece::None => {
                 place.client = Some(cx.waker().clone());
                 return Poll::Pending;
             }
-            Piece::Next(frame) => Some(Ok(frame)),
-            Piece::End => {
-                place.piece = Piece::End;
+            ResponsePiece::Next(frame) => Some(Ok(frame)),
+            ResponsePiece::End => {
+                place.piece = ResponsePiece::End;
                 None
             }
-            Piece::Broken(error) => {
-                place.piece = Piece::End;
+            ResponsePiece::Broken(error) => {
+                place.piece = ResponsePiece::End;
                 Some(Err(error))
             }
         };

@@ -16,7 +16,7 @@ use super::live::Recipe;
 use super::{H2, HTTP1, server};
 
 /// TLS settings for the upstream.
-pub struct Settings {
+pub struct UpstreamTlsSettings {
     /// Files and trusted authorities.
     pub tls: UpstreamTls,
     /// Name or address of the upstream.
@@ -27,7 +27,7 @@ pub struct Settings {
 
 /// Contents of the files.
 #[derive(PartialEq)]
-pub struct Contents {
+pub struct UpstreamTlsContents {
     ca: Option<PemFile>,
     own: Option<CertifiedFiles>,
 }
@@ -40,23 +40,23 @@ pub struct Connecting {
     pub ends: Option<Timestamp>,
 }
 
-impl Recipe for Settings {
-    type Contents = Contents;
+impl Recipe for UpstreamTlsSettings {
+    type Contents = UpstreamTlsContents;
     type Product = Connecting;
 
     fn table(&self) -> &'static str {
         "upstream_tls"
     }
 
-    fn read(&self) -> anyhow::Result<Contents> {
+    fn read(&self) -> anyhow::Result<UpstreamTlsContents> {
         let UpstreamTls { ca, own } = &self.tls;
-        Ok(Contents {
+        Ok(UpstreamTlsContents {
             ca: files::read_any(self.table(), "ca", ca.as_deref())?,
             own: own.as_ref().map(|own| files::read_own(self.table(), own)).transpose()?,
         })
     }
 
-    fn make(&self, contents: &Contents) -> anyhow::Result<Connecting> {
+    fn make(&self, contents: &UpstreamTlsContents) -> anyhow::Result<Connecting> {
         let roots = match &contents.ca {
             Some(file) => file.authorities()?,
             None => system_roots().context("`upstream`")?,

@@ -37,11 +37,11 @@ pub fn make<R: Recipe>(recipe: &R) -> anyhow::Result<R::Product> {
 pub struct Live<R: Recipe> {
     recipe: R,
     current: RwLock<Arc<R::Product>>,
-    last: Mutex<Last<R::Contents>>,
+    last: Mutex<LastRead<R::Contents>>,
 }
 
 /// Result of the last read.
-struct Last<C> {
+struct LastRead<C> {
     contents: C,
     /// True if the product in force is made of these contents.
     is_used: bool,
@@ -56,7 +56,7 @@ impl<R: Recipe> Live<R> {
     pub fn new(recipe: R) -> anyhow::Result<Arc<Live<R>>> {
         let contents = recipe.read()?;
         let current = RwLock::new(Arc::new(recipe.make(&contents)?));
-        let last = Mutex::new(Last { contents, is_used: true, complaint: None });
+        let last = Mutex::new(LastRead { contents, is_used: true, complaint: None });
         Ok(Arc::new(Live { recipe, current, last }))
     }
 
@@ -68,7 +68,7 @@ impl<R: Recipe> Live<R> {
 
 /// Result of reading files again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Looked {
+pub enum ReloadResult {
     /// The contents have not changed.
     Unchanged,
     /// New connections use the new contents.
@@ -77,38 +77,38 @@ pub enum Looked {
     Refused,
 }
 
-impl Looked {
+impl ReloadResult {
     /// Returns the word for logs.
     pub const fn as_str(self) -> &'static str {
         match self {
-            Looked::Unchanged => "unchanged",
-            Looked::Used => "used",
-            Looked::Refused => "refused",
+            ReloadResult::Unchanged => "unchanged",
+            ReloadResult::Used => "used",
+            ReloadResult::Refused => "refused",
         }
     }
 }
 
 /// Product whose files can be read again.
-pub trait Look: Send + Sync {
+pub trait Reload: Send + Sync {
     /// Returns the settings table that names the files.
     fn table(&self) -> &'static str;
 
     /// Reads the files, and uses their contents from now on if they are new and usable. May block.
-    fn look(&self) -> Looked;
+    fn look(&self) -> ReloadResult;
 }
 
-impl<R: Recipe> Look for Live<R> {
+impl<R: Recipe> Reload for Live<R> {
     fn table(&self) -> &'static str {
         self.recipe.table()
     }
 
-    fn look(&self) -> Looked {
+    fn look(&self) -> ReloadResult {
         let table = self.recipe.table();
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let made = match self.recipe.read() {
             // Unusable contents were reported before.
             Ok(contents) if contents == last.contents => {
-                return if last.is_used { Looked::Unchanged } else { Looked::Refused };
+                return if last.is_used { ReloadResult::Unchanged } else { ReloadResult::Refused };
             }
             Ok(contents) => {
                 let made = self.recipe.make(&contents);
@@ -127,7 +127,7 @@ impl<R: Recipe> Look for Live<R> {
                     table,
                     "the files for TLS have changed: new connections get what they hold now"
                 );
-                Looked::Used
+                ReloadResult::Used
             }
             Err(error) => {
                 let complaint = Some(format!("{error:#}"));
@@ -140,14 +140,14 @@ impl<R: Recipe> Look for Live<R> {
                     );
                 }
                 last.complaint = complaint;
-                Looked::Refused
+                ReloadResult::Refused
             }
         }
     }
 }
 
 /// Reads the files every few seconds.
-pub async fn watch(all: Arc<[Arc<dyn Look>]>) {
+pub async fn watch(all: Arc<[Arc<dyn Reload>]>) {
     loop {
         tokio::time::sleep(LOOK_INTERVAL).await;
         look_at(&all).await;
@@ -155,12 +155,12 @@ pub async fn watch(all: Arc<[Arc<dyn Look>]>) {
 }
 
 /// Reads all files now, and returns the result for each table.
-pub async fn look_at(all: &[Arc<dyn Look>]) -> Vec<(&'static str, Looked)> {
+pub async fn look_at(all: &[Arc<dyn Reload>]) -> Vec<(&'static str, ReloadResult)> {
     let mut looked = Vec::new();
     for one in all {
         let (table, one) = (one.table(), one.clone());
         // A panic while reading is a bug; the contents before it stay.
-        let result = tokio::task::spawn_blocking(move || one.look()).await.unwrap_or(Looked::Refused);
+        let result = tokio::task::spawn_blocking(move || one.look()).await.unwrap_or(ReloadResult::Refused);
         looked.push((table, result));
     }
     looked
@@ -202,25 +202,25 @@ mod tests {
         let live = Live::new(Number(path.clone())).expect("it is a number");
         let held = live.current();
         let now = || (live.look(), *live.current());
-        assert_eq!(now(), (Looked::Unchanged, 1));
+        assert_eq!(now(), (ReloadResult::Unchanged, 1));
         assert!(Arc::ptr_eq(&held, &live.current()), "what has not changed is not made again");
         write("2");
-        assert_eq!(now(), (Looked::Used, 2));
+        assert_eq!(now(), (ReloadResult::Used, 2));
         assert_eq!(*held, 1, "whoever has the old keeps it");
         std::fs::remove_file(&path).expect("it is there");
-        assert_eq!(now(), (Looked::Refused, 2));
+        assert_eq!(now(), (ReloadResult::Refused, 2));
         write("2");
-        assert_eq!(now(), (Looked::Unchanged, 2));
+        assert_eq!(now(), (ReloadResult::Unchanged, 2));
         write("two");
-        assert_eq!(now(), (Looked::Refused, 2));
-        assert_eq!(now(), (Looked::Refused, 2), "it is still not in force");
+        assert_eq!(now(), (ReloadResult::Refused, 2));
+        assert_eq!(now(), (ReloadResult::Refused, 2), "it is still not in force");
         std::fs::remove_file(&path).expect("it is there");
-        assert_eq!(now(), (Looked::Refused, 2));
+        assert_eq!(now(), (ReloadResult::Refused, 2));
         write("two");
-        assert_eq!(now(), (Looked::Refused, 2));
+        assert_eq!(now(), (ReloadResult::Refused, 2));
         write("2");
-        assert_eq!(now(), (Looked::Used, 2));
+        assert_eq!(now(), (ReloadResult::Used, 2));
         write("3");
-        assert_eq!(now(), (Looked::Used, 3));
+        assert_eq!(now(), (ReloadResult::Used, 3));
     }
 }

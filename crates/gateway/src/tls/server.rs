@@ -24,7 +24,7 @@ use super::live::{Live, Recipe};
 use super::{H2, HTTP1};
 
 /// TLS settings of a listener.
-pub struct Settings {
+pub struct ListenerTlsSettings {
     /// Name of the settings table.
     pub table: &'static str,
     /// Contents of the table.
@@ -36,7 +36,7 @@ pub struct Settings {
 
 /// Contents of the files.
 #[derive(PartialEq)]
-pub struct Contents {
+pub struct ListenerTlsContents {
     own: CertifiedFiles,
     client_ca: Option<PemFile>,
     client_crl: Option<PemFile>,
@@ -50,24 +50,24 @@ pub struct Accepting {
     pub ends: Option<Timestamp>,
 }
 
-impl Recipe for Settings {
-    type Contents = Contents;
+impl Recipe for ListenerTlsSettings {
+    type Contents = ListenerTlsContents;
     type Product = Accepting;
 
     fn table(&self) -> &'static str {
         self.table
     }
 
-    fn read(&self) -> anyhow::Result<Contents> {
+    fn read(&self) -> anyhow::Result<ListenerTlsContents> {
         let ListenerTls { own, client_ca, client_crl } = &self.tls;
-        Ok(Contents {
+        Ok(ListenerTlsContents {
             own: files::read_own(self.table, own)?,
             client_ca: files::read_any(self.table, "client_ca", client_ca.as_deref())?,
             client_crl: files::read_any(self.table, "client_crl", client_crl.as_deref())?,
         })
     }
 
-    fn make(&self, contents: &Contents) -> anyhow::Result<Accepting> {
+    fn make(&self, contents: &ListenerTlsContents) -> anyhow::Result<Accepting> {
         let own = contents.own.certified()?;
         let verifier = match &contents.client_ca {
             Some(file) => Some(self.verifier(file, contents.client_crl.as_ref())?),
@@ -90,7 +90,7 @@ impl Recipe for Settings {
     }
 }
 
-impl Settings {
+impl ListenerTlsSettings {
     fn verifier(&self, ca: &PemFile, crl: Option<&PemFile>) -> anyhow::Result<Arc<dyn ClientCertVerifier>> {
         let mut builder =
             WebPkiClientVerifier::builder_with_provider(Arc::new(ca.authorities()?), provider());
@@ -118,7 +118,7 @@ pub(super) fn ends(table: &'static str, certificate: &CertificateDer<'_>) -> Opt
 /// Accepts the handshakes of a listener.
 #[derive(Clone)]
 pub struct Acceptor {
-    live: Arc<Live<Settings>>,
+    live: Arc<Live<ListenerTlsSettings>>,
     /// Name of the listener in metrics.
     listener: &'static str,
     /// Timeout of a handshake.
@@ -126,19 +126,22 @@ pub struct Acceptor {
 }
 
 /// Certificates that a client presented, with the configuration that checked them.
-pub struct Shown {
+pub struct PresentedCertificates {
     pub(crate) chain: Vec<CertificateDer<'static>>,
     pub(crate) checked_by: Arc<Accepting>,
 }
 
 impl Acceptor {
     /// Makes an acceptor for the connections of a listener; `patience` is the timeout of a handshake.
-    pub fn new(live: Arc<Live<Settings>>, listener: &'static str, patience: Duration) -> Acceptor {
+    pub fn new(live: Arc<Live<ListenerTlsSettings>>, listener: &'static str, patience: Duration) -> Acceptor {
         Acceptor { live, listener, patience }
     }
 
     /// Performs the handshake within its timeout; returns `None` if it fails.
-    pub async fn accept(&self, stream: TcpStream) -> Option<(TlsStream<TcpStream>, Option<Shown>)> {
+    pub async fn accept(
+        &self,
+        stream: TcpStream,
+    ) -> Option<(TlsStream<TcpStream>, Option<PresentedCertificates>)> {
         let accepting = self.live.current();
         let handshake = TlsAcceptor::from(accepting.config.clone()).accept(stream);
         let (outcome, accepted) = match tokio::time::timeout(self.patience, handshake).await {
@@ -156,7 +159,7 @@ impl Acceptor {
         let stream = accepted?;
         let chain = stream.get_ref().1.peer_certificates().map(|chain| {
             let chain = chain.iter().map(|one| one.clone().into_owned()).collect();
-            Shown { chain, checked_by: accepting }
+            PresentedCertificates { chain, checked_by: accepting }
         });
         Some((stream, chain))
     }

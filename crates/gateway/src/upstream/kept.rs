@@ -21,8 +21,8 @@ pub(super) enum Owner {
 }
 
 /// Idle connections, the longest idle first.
-pub(super) struct Kept<T> {
-    entries: Mutex<VecDeque<Entry<T>>>,
+pub(super) struct IdleConnections<T> {
+    entries: Mutex<VecDeque<IdleConnection<T>>>,
     max: usize,
     max_of_one: usize,
     time: Duration,
@@ -30,19 +30,19 @@ pub(super) struct Kept<T> {
     filled: Notify,
 }
 
-struct Entry<T> {
+struct IdleConnection<T> {
     owner: Owner,
     connection: T,
     since: Instant,
 }
 
-impl<T> Kept<T> {
+impl<T> IdleConnections<T> {
     /// Makes an empty set with limits in all, per owner and in time.
-    pub(super) fn new(max: usize, max_of_one: usize, time: Duration) -> Kept<T> {
-        Kept { entries: Mutex::default(), max, max_of_one, time, filled: Notify::new() }
+    pub(super) fn new(max: usize, max_of_one: usize, time: Duration) -> IdleConnections<T> {
+        IdleConnections { entries: Mutex::default(), max, max_of_one, time, filled: Notify::new() }
     }
 
-    fn entries(&self) -> MutexGuard<'_, VecDeque<Entry<T>>> {
+    fn entries(&self) -> MutexGuard<'_, VecDeque<IdleConnection<T>>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -69,7 +69,7 @@ impl<T> Kept<T> {
         if entries.is_empty() {
             self.filled.notify_one();
         }
-        entries.push_back(Entry { owner, connection, since: Instant::now() });
+        entries.push_back(IdleConnection { owner, connection, since: Instant::now() });
     }
 
     /// Drops connections as they expire. Never returns.
@@ -90,7 +90,7 @@ impl<T> Kept<T> {
     }
 }
 
-fn expire<T>(entries: &mut VecDeque<Entry<T>>, time: Duration) {
+fn expire<T>(entries: &mut VecDeque<IdleConnection<T>>, time: Duration) {
     let now = Instant::now();
     while entries.front().is_some_and(|entry| now.duration_since(entry.since) >= time) {
         entries.pop_front();
@@ -118,7 +118,7 @@ mod tests {
             Owner::Connection(2),
         ];
         for (own, owner) in owners.iter().enumerate() {
-            let kept = Kept::new(10, 10, TIME);
+            let kept = IdleConnections::new(10, 10, TIME);
             kept.keep(owner.clone(), own);
             for other in owners.iter().filter(|other| *other != owner) {
                 assert_eq!(kept.take(other), None, "{other:?} got that of {owner:?}");
@@ -130,7 +130,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn they_are_bounded_in_all_for_each_owner_and_in_time() {
-        let kept = Kept::new(4, 2, TIME);
+        let kept = IdleConnections::new(4, 2, TIME);
         for number in 0..10 {
             kept.keep(Owner::Connection(0), number);
         }
@@ -145,7 +145,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn expired_connections_are_closed_though_none_is_asked_for() {
-        let kept = Kept::new(4, 2, TIME);
+        let kept = IdleConnections::new(4, 2, TIME);
         let closing = async {
             for _ in 0..2 {
                 // Dropped with its entry.

@@ -243,7 +243,7 @@ impl AsyncWrite for Wire {
 }
 
 /// Stream that hyper reads from and writes to.
-pub(super) struct Line<S> {
+pub(super) struct UpstreamLine<S> {
     stream: S,
     socket: Arc<TcpStream>,
     conduct: Arc<Conduct>,
@@ -254,9 +254,14 @@ pub(super) struct Line<S> {
     has_read: bool,
 }
 
-impl<S> Line<S> {
-    pub(super) fn new(stream: S, socket: Arc<TcpStream>, conduct: Arc<Conduct>, is_plain: bool) -> Line<S> {
-        Line { stream, socket, conduct, is_plain, has_read: false }
+impl<S> UpstreamLine<S> {
+    pub(super) fn new(
+        stream: S,
+        socket: Arc<TcpStream>,
+        conduct: Arc<Conduct>,
+        is_plain: bool,
+    ) -> UpstreamLine<S> {
+        UpstreamLine { stream, socket, conduct, is_plain, has_read: false }
     }
 
     /// Allows a request's first byte only while no bytes wait that would be taken for its response.
@@ -278,7 +283,7 @@ fn surplus() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the upstream said something before it was asked")
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Line<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for UpstreamLine<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buf.filled().len();
@@ -300,7 +305,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Line<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Line<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for UpstreamLine<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         this.may_write()?;
@@ -344,17 +349,17 @@ mod tests {
     use super::*;
 
     /// Returns a connection, and the upstream's end of it.
-    async fn connected() -> (Line<Wire>, Arc<Conduct>, TcpStream) {
+    async fn connected() -> (UpstreamLine<Wire>, Arc<Conduct>, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
         let (ours, theirs) = tokio::join!(TcpStream::connect(address), listener.accept());
         let (socket, conduct) = (Arc::new(ours.expect("it listens")), Conduct::new());
-        let line = Line::new(Wire(socket.clone()), socket, conduct.clone(), true);
+        let line = UpstreamLine::new(Wire(socket.clone()), socket, conduct.clone(), true);
         (line, conduct, theirs.expect("it connects").0)
     }
 
     /// Waits until bytes can be read, which the runtime may not know yet.
-    async fn arrived(line: &Line<Wire>) {
+    async fn arrived(line: &UpstreamLine<Wire>) {
         while is_quiet(&line.socket) {
             tokio::task::yield_now().await;
         }

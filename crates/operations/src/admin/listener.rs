@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
-use semel_gateway::guard::{Guarded, Limits};
+use semel_gateway::guard::{ClientLimits, Guarded};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Largest number of connections.
@@ -45,7 +45,7 @@ impl<L: Listener> Listener for Bounded<L> {
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         let (stream, address) = self.listener.accept().await;
         let place = self.open.enter(MAX_CONNECTIONS);
-        (Guarded::new(Placed { stream, place, open: self.open.clone() }, Limits::default()), address)
+        (Guarded::new(Placed { stream, place, open: self.open.clone() }, ClientLimits::default()), address)
     }
 
     fn local_addr(&self) -> io::Result<Self::Addr> {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::bail;
 use semel_core::{Principal, Timestamp};
-use semel_gateway::identity::keys::Keys;
+use semel_gateway::identity::keys::StoredApiKeys;
 use semel_settings::StoreLocation;
 use semel_stores::Access;
 use semel_stores::api_keys::ApiKey;
@@ -106,7 +106,7 @@ pub(super) fn run(args: &KeysArgs, config: Option<&Path>) -> anyhow::Result<Done
 }
 
 /// Opens the keys of a store that must exist.
-async fn open(store: &StoreFlag, config: Option<&Path>, access: Access) -> anyhow::Result<Keys> {
+async fn open(store: &StoreFlag, config: Option<&Path>, access: Access) -> anyhow::Result<StoredApiKeys> {
     let location = load(config, store.flags())?.config.store;
     match &location {
         StoreLocation::Sqlite(path) if !path.exists() => {
@@ -117,13 +117,13 @@ async fn open(store: &StoreFlag, config: Option<&Path>, access: Access) -> anyho
         }
         StoreLocation::Memory | StoreLocation::Sqlite(_) | StoreLocation::Postgres(_) => {}
     }
-    Keys::open(&location, access).await
+    StoredApiKeys::open(&location, access).await
 }
 
 fn create(args: &CreateArgs, config: Option<&Path>) -> anyhow::Result<Done> {
     let location = load(config, args.store.flags())?.config.store;
     let (principal, made, key) = runtime()?.block_on(async {
-        let keys = Keys::open(&location, Access::Write).await?;
+        let keys = StoredApiKeys::open(&location, Access::Write).await?;
         let principal = Principal::new(&args.tenant, &args.caller)?;
         let (made, key) = keys.create(&principal).await?;
         anyhow::Ok((principal, made, key))

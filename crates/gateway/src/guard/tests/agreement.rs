@@ -14,14 +14,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::MAX_HEAD;
 use super::properties::bytes;
-use crate::guard::inbound::{Inbound, Verdict};
-use crate::guard::{Guarded, Limits};
+use crate::guard::inbound::{Inbound, InboundDecision};
+use crate::guard::{ClientLimits, Guarded};
 
 /// Returns the number of requests that the guard follows to their end.
 fn judged(bytes: &[u8]) -> usize {
     let mut inbound = Inbound::new(MAX_HEAD);
     let (mut passed, mut whole) = (0, 0);
-    while let Ok(Verdict::Pass(length) | Verdict::Head { length, .. }) = inbound.inspect(&bytes[passed..]) {
+    while let Ok(InboundDecision::Pass(length) | InboundDecision::Head { length, .. }) =
+        inbound.inspect(&bytes[passed..])
+    {
         passed += length;
         whole += usize::from(inbound.expects_head());
     }
@@ -40,7 +42,7 @@ async fn served(bytes: &[u8], piece: usize) -> usize {
         }
     });
     let (client, server) = tokio::io::duplex(64 * 1024);
-    let guarded = Guarded::new(server, Limits { max_head: MAX_HEAD, ..Limits::default() });
+    let guarded = Guarded::new(server, ClientLimits { max_head: MAX_HEAD, ..ClientLimits::default() });
     let serving = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(guarded), service);
     let (mut reader, mut writer) = tokio::io::split(client);
     let writing = async {

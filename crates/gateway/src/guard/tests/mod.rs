@@ -9,8 +9,8 @@ mod properties;
 mod refused;
 mod stream;
 
-use super::inbound::{Inbound, Verdict};
-use super::refusal::Refusal;
+use super::inbound::{Inbound, InboundDecision};
+use super::refusal::GuardRefusal;
 
 /// Limit on heads in these tests.
 const MAX_HEAD: usize = 8 * 1024;
@@ -20,7 +20,7 @@ const MAX_HEAD: usize = 8 * 1024;
 struct Outcome {
     heads: usize,
     passed: usize,
-    refusal: Option<Refusal>,
+    refusal: Option<GuardRefusal>,
 }
 
 /// Feeds a connection in pieces of these sizes, repeatedly.
@@ -33,9 +33,9 @@ fn feed(bytes: &[u8], sizes: &[usize]) -> Outcome {
         arrived = (arrived + sizes.next().expect("there is at least one size")).min(bytes.len());
         loop {
             match inbound.inspect(&bytes[outcome.passed..arrived]) {
-                Ok(Verdict::Hold) => break,
-                Ok(Verdict::Pass(length)) => outcome.passed += length,
-                Ok(Verdict::Head { length, .. }) => {
+                Ok(InboundDecision::Hold) => break,
+                Ok(InboundDecision::Pass(length)) => outcome.passed += length,
+                Ok(InboundDecision::Head { length, .. }) => {
                     outcome.heads += 1;
                     outcome.passed += length;
                 }

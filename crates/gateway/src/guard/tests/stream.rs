@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
-use crate::guard::{Guarded, Limits};
+use crate::guard::{ClientLimits, Guarded};
 
 const HEAD: &str = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
 
 /// Returns a client and a server with a request under way whose body is still to come.
 async fn under_way() -> (DuplexStream, Guarded<DuplexStream>) {
     let (mut client, server) = tokio::io::duplex(64 * 1024);
-    let mut server = Guarded::new(server, Limits::default());
+    let mut server = Guarded::new(server, ClientLimits::default());
     client.write_all(HEAD.as_bytes()).await.unwrap();
     let mut head = vec![0; HEAD.len()];
     server.read_exact(&mut head).await.unwrap();
@@ -66,7 +66,7 @@ async fn a_response_that_is_over_is_not_followed_by_a_refusal_of_the_same_reques
 #[tokio::test]
 async fn a_response_to_nothing_ends_the_connection() {
     let (_client, server) = tokio::io::duplex(1024);
-    let mut server = Guarded::new(server, Limits::default());
+    let mut server = Guarded::new(server, ClientLimits::default());
     let error = server.write_all(b"HTTP/1.1 101 Switching Protocols\r\n\r\n").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidData);
 }
@@ -74,7 +74,7 @@ async fn a_response_to_nothing_ends_the_connection() {
 #[tokio::test]
 async fn the_next_head_waits_for_the_response_and_is_then_read_without_further_bytes() {
     let (mut client, server) = tokio::io::duplex(64 * 1024);
-    let mut server = Guarded::new(server, Limits::default());
+    let mut server = Guarded::new(server, ClientLimits::default());
     let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
     client.write_all(&request.repeat(2)).await.unwrap();
     let mut read = vec![0; request.len()];
@@ -91,7 +91,8 @@ async fn the_next_head_waits_for_the_response_and_is_then_read_without_further_b
 #[tokio::test]
 async fn a_limit_beyond_the_clocks_range_never_fires() {
     let (_client, server) = tokio::io::duplex(1024);
-    let mut server = Guarded::new(server, Limits { idle_timeout: Duration::MAX, ..Limits::default() });
+    let mut server =
+        Guarded::new(server, ClientLimits { idle_timeout: Duration::MAX, ..ClientLimits::default() });
     let mut byte = [0];
     tokio::select! {
         biased;
@@ -103,7 +104,7 @@ async fn a_limit_beyond_the_clocks_range_never_fires() {
 /// Returns the bytes that a client reads after it has sent this request.
 async fn refused(request: &str) -> String {
     let (mut client, server) = tokio::io::duplex(64 * 1024);
-    let mut server = Guarded::new(server, Limits::default());
+    let mut server = Guarded::new(server, ClientLimits::default());
     client.write_all(request.as_bytes()).await.unwrap();
     let serving = async {
         // Only the head of a request with a refused body may pass.

@@ -22,7 +22,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::credential::{Credential, Digest};
-use super::verdict::{self, Reading, Verdict};
+use super::verdict::{self, AnswerMeaning, CredentialVerdict};
 use super::{INVALID, challenge, refused};
 use crate::secret;
 use crate::service::tls_settings;
@@ -41,10 +41,10 @@ pub(super) struct Introspector {
     authorization: Option<HeaderValue>,
     /// Answers with their expiry. Callers and refusals are apart, so that a flood of refusals evicts no
     /// caller.
-    callers: Cache<Digest, (Verdict, Instant)>,
-    refusals: Cache<Digest, (Verdict, Instant)>,
+    callers: Cache<Digest, (CredentialVerdict, Instant)>,
+    refusals: Cache<Digest, (CredentialVerdict, Instant)>,
     /// Calls under way: at most one per credential.
-    flights: Mutex<HashMap<Digest, watch::Receiver<Option<Verdict>>>>,
+    flights: Mutex<HashMap<Digest, watch::Receiver<Option<CredentialVerdict>>>>,
     places: Shares,
 }
 
@@ -105,15 +105,15 @@ impl Introspector {
             }
         };
         match verdict {
-            Verdict::Caller(principal) => Ok(principal),
-            Verdict::Refused => Err(challenge(INVALID)),
-            Verdict::Forbidden => Err(Denied::Forbidden),
-            Verdict::Unavailable => Err(Denied::Unavailable),
+            CredentialVerdict::Caller(principal) => Ok(principal),
+            CredentialVerdict::Refused => Err(challenge(INVALID)),
+            CredentialVerdict::Forbidden => Err(Denied::Forbidden),
+            CredentialVerdict::Unavailable => Err(Denied::Unavailable),
         }
     }
 
     /// Returns the cached answer, if there is one.
-    fn remembered(&self, digest: &Digest) -> Option<Verdict> {
+    fn remembered(&self, digest: &Digest) -> Option<CredentialVerdict> {
         let known = self.callers.get(digest).or_else(|| self.refusals.get(digest));
         known.and_then(|(verdict, until)| (Instant::now() < until).then_some(verdict))
     }
@@ -124,7 +124,7 @@ impl Introspector {
         credential: Credential,
         digest: Digest,
         holder: ShareHolder,
-    ) -> Verdict {
+    ) -> CredentialVerdict {
         let out = self.flights().get(&digest).cloned();
         let mut answer = match out {
             Some(answer) => answer,
@@ -134,10 +134,9 @@ impl Introspector {
             }
         };
         // A call without an answer was ended with its task.
-        answer
-            .wait_for(Option::is_some)
-            .await
-            .map_or(Verdict::Unavailable, |answer| answer.clone().unwrap_or(Verdict::Unavailable))
+        answer.wait_for(Option::is_some).await.map_or(CredentialVerdict::Unavailable, |answer| {
+            answer.clone().unwrap_or(CredentialVerdict::Unavailable)
+        })
     }
 
     /// Starts the call in its own task, which outlives a client that disconnects; unless another call has
@@ -147,7 +146,7 @@ impl Introspector {
         credential: Credential,
         digest: Digest,
         place: Share,
-    ) -> watch::Receiver<Option<Verdict>> {
+    ) -> watch::Receiver<Option<CredentialVerdict>> {
         let mut flights = self.flights();
         if let Some(answer) = flights.get(&digest) {
             return answer.clone();
@@ -168,26 +167,26 @@ impl Introspector {
         answer
     }
 
-    fn flights(&self) -> MutexGuard<'_, HashMap<Digest, watch::Receiver<Option<Verdict>>>> {
+    fn flights(&self) -> MutexGuard<'_, HashMap<Digest, watch::Receiver<Option<CredentialVerdict>>>> {
         self.flights.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn remember(&self, digest: Digest, verdict: &Verdict, until: Instant) {
+    fn remember(&self, digest: Digest, verdict: &CredentialVerdict, until: Instant) {
         match verdict {
-            Verdict::Caller(_) => {
+            CredentialVerdict::Caller(_) => {
                 self.refusals.remove(&digest);
                 self.callers.insert(digest, (verdict.clone(), until));
             }
-            Verdict::Refused | Verdict::Forbidden => {
+            CredentialVerdict::Refused | CredentialVerdict::Forbidden => {
                 self.callers.remove(&digest);
                 self.refusals.insert(digest, (verdict.clone(), until));
             }
-            Verdict::Unavailable => {}
+            CredentialVerdict::Unavailable => {}
         }
     }
 
     /// Sends the credential, and returns the answer with the time for which it may be cached.
-    async fn ask(&self, credential: &Credential) -> (Verdict, Duration) {
+    async fn ask(&self, credential: &Credential) -> (CredentialVerdict, Duration) {
         let answer = match self.question(credential) {
             Ok(question) => self.pool.ask(question, MAX_ANSWER, self.settings.timeout).await,
             Err(error) => Err(Error::NoAnswer(error.to_string())),
@@ -197,19 +196,19 @@ impl Introspector {
             Err(error) => return (self.unavailable(&error), Duration::ZERO),
         };
         match verdict::read(&answer, &self.settings, SystemClock.now()) {
-            Ok(Reading::Caller(principal, lifetime)) => {
+            Ok(AnswerMeaning::Caller(principal, lifetime)) => {
                 count("known");
                 let lifetime = lifetime.map_or(self.settings.cache, |left| left.min(self.settings.cache));
-                (Verdict::Caller(principal), lifetime)
+                (CredentialVerdict::Caller(principal), lifetime)
             }
-            Ok(Reading::Refused(check)) => {
+            Ok(AnswerMeaning::Refused(check)) => {
                 count("refused");
                 refused(check);
-                (Verdict::Refused, self.settings.refusal_cache)
+                (CredentialVerdict::Refused, self.settings.refusal_cache)
             }
-            Ok(Reading::Forbidden) => {
+            Ok(AnswerMeaning::Forbidden) => {
                 count("refused");
-                (Verdict::Forbidden, self.settings.refusal_cache)
+                (CredentialVerdict::Forbidden, self.settings.refusal_cache)
             }
             Err(why) => (self.unavailable(&why), Duration::ZERO),
         }
@@ -237,10 +236,10 @@ impl Introspector {
         }
     }
 
-    fn unavailable(&self, why: &dyn std::fmt::Display) -> Verdict {
+    fn unavailable(&self, why: &dyn std::fmt::Display) -> CredentialVerdict {
         count("unavailable");
         tracing::warn!(%why, "the service that knows tokens gives no answer: nothing is run");
-        Verdict::Unavailable
+        CredentialVerdict::Unavailable
     }
 }
 
@@ -269,24 +268,24 @@ mod tests {
     #[tokio::test]
     async fn answers_are_remembered_for_their_time_and_an_outage_is_not() {
         let introspector = Introspector::new(&settings()).expect("it needs nothing");
-        let alice = Verdict::Caller(Principal::new("acme", "alice").expect("they are names"));
+        let alice = CredentialVerdict::Caller(Principal::new("acme", "alice").expect("they are names"));
         let (now, later) = (Instant::now(), Instant::now() + Duration::from_secs(60));
         introspector.remember([1; 32], &alice, later);
-        introspector.remember([2; 32], &Verdict::Refused, later);
+        introspector.remember([2; 32], &CredentialVerdict::Refused, later);
         introspector.remember([3; 32], &alice, now);
-        introspector.remember([4; 32], &Verdict::Unavailable, later);
+        introspector.remember([4; 32], &CredentialVerdict::Unavailable, later);
         let remembered = |number| introspector.remembered(&[number; 32]);
         assert_eq!(remembered(1), Some(alice.clone()));
-        assert_eq!(remembered(2), Some(Verdict::Refused));
+        assert_eq!(remembered(2), Some(CredentialVerdict::Refused));
         assert_eq!((remembered(3), remembered(4), remembered(5)), (None, None, None));
-        introspector.remember([1; 32], &Verdict::Refused, later);
-        assert_eq!(remembered(1), Some(Verdict::Refused), "the last answer counts");
+        introspector.remember([1; 32], &CredentialVerdict::Refused, later);
+        assert_eq!(remembered(1), Some(CredentialVerdict::Refused), "the last answer counts");
         introspector.remember([1; 32], &alice, later);
         assert_eq!(remembered(1), Some(alice));
         for number in 0_u64..3 * MAX_REMEMBERED as u64 {
             let mut digest = [9; 32];
             digest[..8].copy_from_slice(&number.to_be_bytes());
-            introspector.remember(digest, &Verdict::Refused, later);
+            introspector.remember(digest, &CredentialVerdict::Refused, later);
         }
         assert!(introspector.refusals.len() <= MAX_REMEMBERED, "a flood of tokens is forgotten");
         assert!(remembered(1).is_some(), "and pushes no caller out");

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 /// Verdict on a credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum CredentialVerdict {
     Caller(Principal),
     Refused,
     Forbidden,
@@ -20,7 +20,7 @@ pub(super) enum Verdict {
 
 /// Meaning of an answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Reading {
+pub(super) enum AnswerMeaning {
     /// The caller, and the remaining lifetime of the credential, if the answer gives it.
     Caller(Principal, Option<Duration>),
     /// Denied, with the failed check.
@@ -37,12 +37,12 @@ pub(super) fn read(
     answer: &Response<Bytes>,
     settings: &IntrospectionSettings,
     now: Timestamp,
-) -> Result<Reading, String> {
+) -> Result<AnswerMeaning, String> {
     match (settings.presentation, answer.status()) {
         (_, StatusCode::OK) => {}
         // With the form, a 401 concerns the gateway's own credential.
-        (Presentation::Forward, StatusCode::UNAUTHORIZED) => return Ok(Reading::Refused("inactive")),
-        (Presentation::Forward, StatusCode::FORBIDDEN) => return Ok(Reading::Forbidden),
+        (Presentation::Forward, StatusCode::UNAUTHORIZED) => return Ok(AnswerMeaning::Refused("inactive")),
+        (Presentation::Forward, StatusCode::FORBIDDEN) => return Ok(AnswerMeaning::Forbidden),
         (_, status) => return Err(format!("it answers {status}")),
     }
     if answer.headers().get(CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
@@ -52,14 +52,14 @@ pub(super) fn read(
         serde_json::from_slice(answer.body()).map_err(|_| "its answer is no JSON object".to_owned())?;
     match (document.get("active"), settings.presentation) {
         (Some(Value::Bool(true)), _) | (None, Presentation::Forward) => {}
-        (Some(Value::Bool(false)), _) => return Ok(Reading::Refused("inactive")),
+        (Some(Value::Bool(false)), _) => return Ok(AnswerMeaning::Refused("inactive")),
         (Some(_) | None, _) => return Err("its answer has no `active` of true or false".to_owned()),
     }
     let left = match document.get("exp") {
         None | Some(Value::Null) => None,
         Some(end) => match end.as_f64().map(|end| end - now.as_millis() as f64 / 1000.0) {
             Some(left) if left > 0.0 => Some(Duration::try_from_secs_f64(left).unwrap_or(Duration::MAX)),
-            Some(_) => return Ok(Reading::Refused("exp")),
+            Some(_) => return Ok(AnswerMeaning::Refused("exp")),
             None => return Err("its answer has an `exp` that is no number".to_owned()),
         },
     };
@@ -68,14 +68,16 @@ pub(super) fn read(
         TenantSource::Fixed(name) => name.clone(),
         TenantSource::Claim(claim) => match name(claim, &document) {
             Some(name) => name,
-            None => return Ok(Reading::Refused("tenant_claim")),
+            None => return Ok(AnswerMeaning::Refused("tenant_claim")),
         },
     };
-    let Some(caller) = name(&settings.caller, &document) else { return Ok(Reading::Refused("caller_claim")) };
+    let Some(caller) = name(&settings.caller, &document) else {
+        return Ok(AnswerMeaning::Refused("caller_claim"));
+    };
     Ok(match (Principal::new(&tenant, &caller), Principal::new(&tenant, "caller")) {
-        (Ok(principal), _) => Reading::Caller(principal, left),
-        (Err(_), Ok(_)) => Reading::Refused("caller_claim"),
-        (Err(_), Err(_)) => Reading::Refused("tenant_claim"),
+        (Ok(principal), _) => AnswerMeaning::Caller(principal, left),
+        (Err(_), Ok(_)) => AnswerMeaning::Refused("caller_claim"),
+        (Err(_), Err(_)) => AnswerMeaning::Refused("tenant_claim"),
     })
 }
 
@@ -95,7 +97,7 @@ mod tests {
 
     const NOW: i64 = 1_000_000;
 
-    fn reading(presentation: Presentation, status: u16, body: &'static str) -> Result<Reading, String> {
+    fn reading(presentation: Presentation, status: u16, body: &'static str) -> Result<AnswerMeaning, String> {
         let answer = Response::builder().status(status).body(Bytes::from(body)).expect("it is a response");
         read(&answer, &IntrospectionSettings { presentation, ..settings() }, Timestamp::from_millis(NOW))
     }
@@ -104,32 +106,32 @@ mod tests {
     fn a_yes_names_the_caller_and_a_no_is_a_no() {
         let alice = |left: Option<u64>| {
             let principal = Principal::new("acme", "alice").expect("they are names");
-            Ok(Reading::Caller(principal, left.map(Duration::from_secs)))
+            Ok(AnswerMeaning::Caller(principal, left.map(Duration::from_secs)))
         };
         let form = |body| reading(Presentation::Form, 200, body);
         assert_eq!(form(r#"{"active":true,"tenant":"acme","sub":"alice"}"#), alice(None));
         assert_eq!(form(r#"{"active":true,"tenant":"acme","sub":"alice","exp":1060}"#), alice(Some(60)));
-        assert_eq!(form(r#"{"active":false}"#), Ok(Reading::Refused("inactive")));
+        assert_eq!(form(r#"{"active":false}"#), Ok(AnswerMeaning::Refused("inactive")));
         assert_eq!(
             form(r#"{"active":true,"tenant":"acme","sub":"alice","exp":1000}"#),
-            Ok(Reading::Refused("exp"))
+            Ok(AnswerMeaning::Refused("exp"))
         );
-        assert_eq!(form(r#"{"active":true,"tenant":"acme"}"#), Ok(Reading::Refused("caller_claim")));
-        assert_eq!(form(r#"{"active":true,"sub":"alice"}"#), Ok(Reading::Refused("tenant_claim")));
+        assert_eq!(form(r#"{"active":true,"tenant":"acme"}"#), Ok(AnswerMeaning::Refused("caller_claim")));
+        assert_eq!(form(r#"{"active":true,"sub":"alice"}"#), Ok(AnswerMeaning::Refused("tenant_claim")));
         assert_eq!(
             form(r#"{"active":true,"tenant":"acme","sub":["alice"]}"#),
-            Ok(Reading::Refused("caller_claim"))
+            Ok(AnswerMeaning::Refused("caller_claim"))
         );
         let number = form(r#"{"active":true,"tenant":"acme","sub":42}"#);
-        assert!(matches!(number, Ok(Reading::Caller(caller, None)) if caller.caller() == "42"));
+        assert!(matches!(number, Ok(AnswerMeaning::Caller(caller, None)) if caller.caller() == "42"));
         let forward = |status, body| reading(Presentation::Forward, status, body);
         assert_eq!(forward(200, r#"{"tenant":"acme","sub":"alice"}"#), alice(None));
         assert_eq!(
             forward(200, r#"{"active":false,"tenant":"acme","sub":"a"}"#),
-            Ok(Reading::Refused("inactive"))
+            Ok(AnswerMeaning::Refused("inactive"))
         );
-        assert_eq!(forward(401, ""), Ok(Reading::Refused("inactive")));
-        assert_eq!(forward(403, ""), Ok(Reading::Forbidden));
+        assert_eq!(forward(401, ""), Ok(AnswerMeaning::Refused("inactive")));
+        assert_eq!(forward(403, ""), Ok(AnswerMeaning::Forbidden));
     }
 
     #[test]
@@ -159,6 +161,6 @@ mod tests {
         let settings = IntrospectionSettings { tenant: TenantSource::Fixed("acme".to_owned()), ..settings() };
         let answer = Response::new(Bytes::from(r#"{"active":true,"sub":"alice","tenant":"other"}"#));
         let read = read(&answer, &settings, Timestamp::from_millis(NOW));
-        assert!(matches!(read, Ok(Reading::Caller(caller, None)) if caller.tenant() == "acme"));
+        assert!(matches!(read, Ok(AnswerMeaning::Caller(caller, None)) if caller.tenant() == "acme"));
     }
 }

@@ -16,7 +16,7 @@ use semel_settings::{JwtSettings, KeySource};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::Verifier;
+use super::TokenVerifier;
 use crate::service::tls_settings;
 
 /// Largest key set in bytes.
@@ -85,7 +85,7 @@ pub(super) async fn refresh(
     reader: Reader,
     mut text: Bytes,
     settings: JwtSettings,
-    verifier: Weak<Verifier>,
+    verifier: Weak<TokenVerifier>,
     unknown: Arc<Notify>,
 ) {
     let interval = match &reader {

@@ -10,7 +10,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use semel_core::{Clock, SystemClock, Timestamp};
 use semel_gateway::tls;
-use semel_gateway::tls::client::Settings;
+use semel_gateway::tls::client::UpstreamTlsSettings;
 use semel_gateway::tls::live::Live;
 use semel_gateway::upstream::{Purpose, Upstream};
 use semel_http::Body;
@@ -231,7 +231,7 @@ pub(super) async fn admin_page(
 /// Sends a request without effect.
 async fn ask(
     authority: &Authority,
-    tls: Option<Arc<Live<Settings>>>,
+    tls: Option<Arc<Live<UpstreamTlsSettings>>>,
     protocol: Protocol,
     method: Method,
     path: &'static str,

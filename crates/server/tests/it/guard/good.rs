@@ -5,13 +5,13 @@ use hyper::body::Bytes;
 use hyper::{Request, Version};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use semel_gateway::guard::Limits;
+use semel_gateway::guard::ClientLimits;
 use tokio::io::AsyncWriteExt;
 
 use super::lab::Lab;
 
 async fn lab() -> Lab {
-    Lab::start(Limits::default()).await
+    Lab::start(ClientLimits::default()).await
 }
 
 #[tokio::test]

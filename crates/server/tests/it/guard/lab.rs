@@ -13,7 +13,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use semel_gateway::guard::{Guarded, Limits};
+use semel_gateway::guard::{ClientLimits, Guarded};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -36,7 +36,7 @@ struct Shared {
 }
 
 impl Lab {
-    pub(crate) async fn start(limits: Limits) -> Lab {
+    pub(crate) async fn start(limits: ClientLimits) -> Lab {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("a bound socket has an address");
         let shared = Arc::new(Shared {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use semel_gateway::guard::Limits;
+use semel_gateway::guard::ClientLimits;
 
 use super::lab::Lab;
 
@@ -10,7 +10,7 @@ const SOON: Duration = Duration::from_millis(50);
 
 #[tokio::test]
 async fn a_slow_head_is_answered_with_408() {
-    let lab = Lab::start(Limits { head_timeout: SOON, ..Limits::default() }).await;
+    let lab = Lab::start(ClientLimits { head_timeout: SOON, ..ClientLimits::default() }).await;
     let conversation = lab.converse("GET / HTTP/1.1\r\nHost:").await;
     assert!(conversation.starts_with("HTTP/1.1 408 Request Timeout\r\n"), "{conversation}");
     assert_eq!(lab.seen(), 0);
@@ -18,7 +18,7 @@ async fn a_slow_head_is_answered_with_408() {
 
 #[tokio::test]
 async fn a_slow_second_head_too() {
-    let lab = Lab::start(Limits { head_timeout: SOON, ..Limits::default() }).await;
+    let lab = Lab::start(ClientLimits { head_timeout: SOON, ..ClientLimits::default() }).await;
     let conversation = lab.converse("GET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HT").await;
     assert!(conversation.contains("/ 0 \nHTTP/1.1 408 Request Timeout\r\n"), "{conversation}");
     assert_eq!(lab.seen(), 1);
@@ -26,14 +26,19 @@ async fn a_slow_second_head_too() {
 
 #[tokio::test]
 async fn an_idle_connection_closes_without_a_word() {
-    let lab = Lab::start(Limits { idle_timeout: SOON, ..Limits::default() }).await;
+    let lab = Lab::start(ClientLimits { idle_timeout: SOON, ..ClientLimits::default() }).await;
     assert_eq!(lab.converse("").await, "");
     assert!(lab.converse("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.ends_with("/ 0 \n"));
 }
 
 #[tokio::test]
 async fn a_long_response_does_not_count_as_idle() {
-    let limits = Limits { idle_timeout: SOON, head_timeout: SOON, body_timeout: SOON, ..Limits::default() };
+    let limits = ClientLimits {
+        idle_timeout: SOON,
+        head_timeout: SOON,
+        body_timeout: SOON,
+        ..ClientLimits::default()
+    };
     let lab = Lab::start(limits).await;
     let mut client = lab.connect().await;
     client.send("GET /gated HTTP/1.1\r\nHost: a\r\n\r\n").await;
@@ -45,7 +50,7 @@ async fn a_long_response_does_not_count_as_idle() {
 
 #[tokio::test]
 async fn a_body_that_stalls_breaks_off() {
-    let lab = Lab::start(Limits { body_timeout: SOON, ..Limits::default() }).await;
+    let lab = Lab::start(ClientLimits { body_timeout: SOON, ..ClientLimits::default() }).await;
     let sized = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhel";
     let chunked = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n";
     for request in [sized, chunked] {
@@ -57,7 +62,7 @@ async fn a_body_that_stalls_breaks_off() {
 
 #[tokio::test]
 async fn a_large_head_is_answered_with_431() {
-    let lab = Lab::start(Limits { max_head: 1024, ..Limits::default() }).await;
+    let lab = Lab::start(ClientLimits { max_head: 1024, ..ClientLimits::default() }).await;
     let large = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(1024));
     let endless = "x".repeat(100_000);
     let many = format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "X:\r\n".repeat(128));
@@ -70,7 +75,7 @@ async fn a_large_head_is_answered_with_431() {
 
 #[tokio::test]
 async fn a_client_that_reads_nothing_is_let_go() {
-    let lab = Lab::start(Limits { write_timeout: SOON, ..Limits::default() }).await;
+    let lab = Lab::start(ClientLimits { write_timeout: SOON, ..ClientLimits::default() }).await;
     let mut client = lab.connect().await;
     client.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n").await;
     lab.one_ended().await;
@@ -80,7 +85,7 @@ async fn a_client_that_reads_nothing_is_let_go() {
 #[tokio::test]
 async fn a_client_that_goes_away_in_a_head_or_a_body_leaves_no_request() {
     use tokio::io::AsyncWriteExt;
-    let lab = Lab::start(Limits::default()).await;
+    let lab = Lab::start(ClientLimits::default()).await;
     for request in ["GET / HTTP/1.1\r\nHo", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhel"] {
         let mut client = lab.connect().await;
         client.send(request).await;

@@ -1,6 +1,6 @@
 //! Attempts to smuggle: each is refused, the connection closes, and the service sees only the valid requests.
 
-use semel_gateway::guard::Limits;
+use semel_gateway::guard::ClientLimits;
 
 use super::lab::Lab;
 
@@ -91,7 +91,7 @@ fn assert_refused(conversation: &str, attempt: &str) {
 
 #[tokio::test]
 async fn bad_heads_are_refused_on_a_pipelined_connection() {
-    let lab = Lab::start(Limits::default()).await;
+    let lab = Lab::start(ClientLimits::default()).await;
     for attempt in HEADS {
         assert_refused(&lab.converse(format!("{GOOD}{GOOD}{attempt}{HIDDEN}")).await, attempt);
     }
@@ -100,7 +100,7 @@ async fn bad_heads_are_refused_on_a_pipelined_connection() {
 
 #[tokio::test]
 async fn bad_heads_are_refused_on_a_connection_kept_alive() {
-    let lab = Lab::start(Limits::default()).await;
+    let lab = Lab::start(ClientLimits::default()).await;
     for attempt in HEADS {
         let mut client = lab.connect().await;
         let mut conversation = String::new();
@@ -117,7 +117,7 @@ async fn bad_heads_are_refused_on_a_connection_kept_alive() {
 
 #[tokio::test]
 async fn bad_chunks_break_their_request_off_and_nothing_follows() {
-    let lab = Lab::start(Limits::default()).await;
+    let lab = Lab::start(ClientLimits::default()).await;
     for chunks in CHUNKS {
         let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
         assert_refused(&lab.converse(format!("{GOOD}{GOOD}{head}{chunks}{HIDDEN}")).await, chunks);
@@ -128,7 +128,7 @@ async fn bad_chunks_break_their_request_off_and_nothing_follows() {
 
 #[tokio::test]
 async fn a_bad_chunk_after_an_early_answer_adds_no_second_answer() {
-    let lab = Lab::start(Limits::default()).await;
+    let lab = Lab::start(ClientLimits::default()).await;
     let mut client = lab.connect().await;
     client.send("POST /early HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n").await;
     let mut conversation = client.until("early").await;
@@ -143,7 +143,7 @@ async fn a_bad_chunk_after_an_early_answer_adds_no_second_answer() {
 
 #[tokio::test]
 async fn a_refusal_waits_for_the_response_before_it() {
-    let lab = Lab::start(Limits::default()).await;
+    let lab = Lab::start(ClientLimits::default()).await;
     let mut client = lab.connect().await;
     client.send(format!("GET /gated HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\n\r\n{HIDDEN}")).await;
     // The next request on another connection is answered, so this one has been read, too.
@@ -159,7 +159,7 @@ async fn a_refusal_waits_for_the_response_before_it() {
 
 #[tokio::test]
 async fn a_response_body_that_looks_like_a_101_does_not_lift_the_guard() {
-    let lab = Lab::start(Limits::default()).await;
+    let lab = Lab::start(ClientLimits::default()).await;
     let body = "\r\n\r\nHTTP/1.1 101 Switching Protocols\r\n\r\n";
     let echo =
         format!("POST / HTTP/1.1\r\nHost: a\r\nUpgrade: x\r\nContent-Length: {}\r\n\r\n{body}", body.len());
@@ -171,7 +171,7 @@ async fn a_response_body_that_looks_like_a_101_does_not_lift_the_guard() {
 
 #[tokio::test]
 async fn a_refusal_reaches_a_client_that_goes_on_sending() {
-    let lab = Lab::start(Limits::default()).await;
+    let lab = Lab::start(ClientLimits::default()).await;
     let attempt = format!("GET / HTTP/1.1\r\n\r\n{}", "x".repeat(200 * 1024));
     assert!(lab.converse(attempt).await.starts_with("HTTP/1.1 400 "));
 }
