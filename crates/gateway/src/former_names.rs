@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, HashMap};
 use anyhow::Context as _;
 use http::Method;
 use semel_core::{Census, Filter, OperationName, Records, Upkeep};
-use semel_settings::{Config, Identity, OperationConfig};
+use semel_settings::{Config, OperationConfig, PrincipalSource};
 
 /// Tenant and caller of every record that was made with `source = "none"`.
 const LOCAL: &str = "local";
@@ -96,7 +96,7 @@ pub fn lost(name: &str) -> String {
 /// Warns of records that were made while every caller was `local`, if callers have names now. Reads many
 /// records if there is none.
 pub async fn without_identity(config: &Config, store: &dyn Records) -> anyhow::Result<Option<String>> {
-    if config.identity == Identity::None {
+    if config.identity == PrincipalSource::None {
         return Ok(None);
     }
     let filter = Filter { tenant: Some(LOCAL.to_owned()), limit: 1, ..Filter::default() };

@@ -16,7 +16,7 @@ use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use semel_core::Principal;
 use semel_http::{Builder, Denied};
-use semel_settings::{Config, Identity, ProxyRange};
+use semel_settings::{Config, PrincipalSource, ProxyRange};
 use semel_stores::Access;
 use semel_stores::api_keys::{KEY_PREFIX, KeyMac, key_mac};
 
@@ -33,20 +33,22 @@ const REFRESH: Duration = Duration::from_secs(2);
 /// Fails if a file, a variable, a store or a service that the source needs is missing.
 pub async fn identify(config: &Config, builder: Builder) -> anyhow::Result<Builder> {
     Ok(match &config.identity {
-        Identity::None => {
+        PrincipalSource::None => {
             let local = Principal::new("local", "local")?;
             builder.identify(move |_| Ok(local.clone()))
         }
-        Identity::TrustedHeaders { proxies, tenant_header, caller_header } => {
+        PrincipalSource::TrustedHeaders { proxies, tenant_header, caller_header } => {
             let (proxies, tenant, caller) = (proxies.clone(), tenant_header.clone(), caller_header.clone());
             builder.identify(move |parts| trusted(parts, &proxies, &tenant, &caller))
         }
-        Identity::ApiKey => {
+        PrincipalSource::ApiKey => {
             builder.identify(api_keys(StoredApiKeys::open(&config.store, Access::Write).await?).await?)
         }
-        Identity::Jwt(settings) => builder.identify(jwt::identify(settings).await?),
-        Identity::ClientCertificate(settings) => builder.identify(client_certificate::identify(settings)),
-        Identity::Introspection(settings) => {
+        PrincipalSource::Jwt(settings) => builder.identify(jwt::identify(settings).await?),
+        PrincipalSource::ClientCertificate(settings) => {
+            builder.identify(client_certificate::identify(settings))
+        }
+        PrincipalSource::Introspection(settings) => {
             builder.identify_async(introspection::identify(settings).context("`[identity]`")?)
         }
     })

@@ -11,7 +11,7 @@ mod files;
 pub mod live;
 pub mod server;
 
-use semel_settings::{Config, Identity, is_encrypted};
+use semel_settings::{Config, PrincipalSource, is_encrypted};
 
 /// Name of HTTP/2 in a handshake.
 const H2: &[u8] = b"h2";
@@ -20,7 +20,7 @@ const HTTP1: &[u8] = b"http/1.1";
 
 /// Returns the TLS settings of the listener for clients, if it has TLS.
 pub fn for_clients(config: &Config) -> Option<server::ListenerTlsSettings> {
-    let identity = matches!(config.identity, Identity::ClientCertificate(_));
+    let identity = matches!(config.identity, PrincipalSource::ClientCertificate(_));
     let tls = config.tls.clone()?;
     Some(server::ListenerTlsSettings { table: "tls", tls, without_certificate: identity })
 }

@@ -9,7 +9,7 @@ use semel_gateway::tls;
 use semel_gateway::tls::client::Connecting;
 use semel_gateway::tls::live::{Recipe, make};
 use semel_gateway::tls::server::Accepting;
-use semel_settings::{Config, Identity};
+use semel_settings::{Config, PrincipalSource};
 
 use crate::ledger;
 
@@ -38,7 +38,7 @@ pub fn look(config: &Config) -> anyhow::Result<Vec<Shown>> {
         }
     }
     Authorizer::new(config).context("`authorize_url`")?;
-    if let Identity::Introspection(settings) = &config.identity {
+    if let PrincipalSource::Introspection(settings) = &config.identity {
         introspection::check(settings)?;
     }
     if let Some(watch) = &config.ledger {

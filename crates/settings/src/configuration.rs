@@ -13,13 +13,13 @@ use semel_core::{OperationName, Policy};
 use crate::engine::kind::{Choice, List, Words};
 use crate::engine::setting::{Setting, setting};
 use crate::parts::proxies::{ForwardedMode, ProxyRange};
-use crate::parts::scalar::Wait;
+use crate::parts::scalar::WaitTime;
 use crate::tables::admin::{AdminToken, HostName};
 use crate::tables::authorization::Authorization;
 use crate::tables::cors::CorsSettings;
 use crate::tables::encryption::Encryption;
 use crate::tables::hosts::ServiceHost;
-use crate::tables::identity::Identity;
+use crate::tables::identity::PrincipalSource;
 use crate::tables::ledger::LedgerWatch;
 use crate::tables::maintenance::MaintenanceSettings;
 use crate::tables::operation::OperationConfig;
@@ -65,7 +65,7 @@ pub struct Config {
     /// The bounds of the listener for clients.
     pub server: Server,
     /// The source of tenant and caller.
-    pub identity: Identity,
+    pub identity: PrincipalSource,
     /// Default policy of operations.
     pub defaults: Policy,
     /// Default service that authorizes callers.
@@ -108,7 +108,7 @@ impl Config {
     /// Returns the proxies whose forwarding fields are trusted.
     pub fn trusted_proxies(&self) -> Vec<ProxyRange> {
         let mut trusted = self.forwarded_from.clone();
-        if let Identity::TrustedHeaders { proxies, .. } = &self.identity {
+        if let PrincipalSource::TrustedHeaders { proxies, .. } = &self.identity {
             trusted.extend(proxies);
         }
         trusted
@@ -140,7 +140,7 @@ impl Default for Config {
             log_format: LogFormat::Text,
             drain: Duration::from_secs(30),
             server: Server::default(),
-            identity: Identity::None,
+            identity: PrincipalSource::None,
             defaults: Policy { late_answer: Some(LATE_ANSWER), ..Policy::default() },
             authorization: Authorization::default(),
             operations: Vec::new(),
@@ -205,7 +205,7 @@ pub(crate) const GENERAL: &[Setting<Config>] = &[
     ),
     setting!("store", StoreLocation, store, "Where records are kept: memory:, sqlite:PATH or postgres://…"),
     setting!("log_format", Choice<LogFormat>, log_format, "How log lines are written"),
-    setting!("drain", Wait, drain, "How long a shutdown waits for running commands"),
+    setting!("drain", WaitTime, drain, "How long a shutdown waits for running commands"),
 ];
 
 impl Words for LogFormat {

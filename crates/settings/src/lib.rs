@@ -40,7 +40,7 @@ pub use parts::service::{ServiceAddress, ServiceTls};
 pub use parts::text::VariableName;
 pub use semel_core::StoreLocation;
 pub use semel_core::redact::redact;
-pub use show::Row;
+pub use show::EffectiveSetting;
 pub use sources::{DEFAULT_FILE, Sources};
 pub use tables::admin::{AdminToken, Role};
 pub use tables::authorization::Authorization;
@@ -48,9 +48,9 @@ pub use tables::client_certificate::{CertificateField, CertificateTenant, Client
 pub use tables::cors::{CorsOrigin, CorsSettings, Preflight};
 pub use tables::encryption::{Encryption, EncryptionKey};
 pub use tables::hosts::ServiceHost;
-pub use tables::identity::Identity;
+pub use tables::identity::PrincipalSource;
 pub use tables::introspection::{IntrospectionSettings, Presentation, TenantSource};
-pub use tables::jwt::{Claim, JwtSettings, KeySource, SigningAlgorithm};
+pub use tables::jwt::{JwtClaim, JwtSettings, KeySource, SigningAlgorithm};
 pub use tables::ledger::{
     LedgerComparison, LedgerFault, LedgerSettings, LedgerSide, LedgerSource, LedgerUrl, LedgerWatch,
     parse_condition, plan as plan_ledger,

@@ -10,8 +10,8 @@ use crate::engine::known::Advice;
 use crate::engine::setting::{VARIABLE_PREFIX, variable};
 use crate::engine::source::Origin;
 use crate::engine::table::{collected, find, names, read_table};
-use crate::engine::value::{Content, Entry, Table, Value, parse_file};
-use crate::show::{Row, Rows};
+use crate::engine::value::{NamedValue, SettingValue, Table, ValueContent, parse_file};
+use crate::show::{EffectiveSetting, Rows};
 use crate::sources::{FILE_VARIABLE, Sources};
 use crate::tables::admin::{self, ADMIN_TOKEN, AdminTable};
 use crate::tables::authorization::AUTHORIZATION;
@@ -38,7 +38,7 @@ pub struct Loaded {
     /// Choices that weaken a guarantee, and variables without effect.
     pub warnings: Vec<Diagnostic>,
     /// Every effective setting with its value and its origin.
-    pub rows: Vec<Row>,
+    pub rows: Vec<EffectiveSetting>,
     /// The file that was read, if there was one.
     pub file: Option<String>,
 }
@@ -77,8 +77,8 @@ struct Loader {
     admin_tls: TlsTable,
     upstream_tls: UpstreamTlsTable,
     /// Unread tables: they are read once the defaults are known.
-    operations: Vec<Value>,
-    webhooks: Vec<Value>,
+    operations: Vec<SettingValue>,
+    webhooks: Vec<SettingValue>,
     findings: Findings,
 }
 
@@ -125,9 +125,9 @@ impl Loader {
         }
     }
 
-    fn table(&mut self, entry: &Entry) {
+    fn table(&mut self, entry: &NamedValue) {
         let name = entry.name.as_str();
-        let Content::Table(table) = &entry.value.content else {
+        let ValueContent::Table(table) = &entry.value.content else {
             let message = format!("expected a table: write `[{name}]`");
             return self.findings.error(entry.value.origin.clone(), name, message);
         };
@@ -171,7 +171,7 @@ impl Loader {
             return;
         }
         let setting = rest.to_ascii_lowercase();
-        let value = Value::text(Origin::Variable(name.to_owned()), value);
+        let value = SettingValue::text(Origin::Variable(name.to_owned()), value);
         if variable(&setting) == name && self.overlay(&setting, &value) {
             return;
         }
@@ -195,7 +195,7 @@ impl Loader {
     fn flag(&mut self, name: &str, value: &str) {
         let flag = format!("--{name}");
         let setting = name.replace('-', "_");
-        let value = Value::text(Origin::Flag(flag.clone()), value);
+        let value = SettingValue::text(Origin::Flag(flag.clone()), value);
         if self.overlay(&setting, &value) {
             return;
         }
@@ -219,7 +219,7 @@ impl Loader {
     }
 
     /// Sets a setting from outside the file; returns false if no setting has this name.
-    fn overlay(&mut self, name: &str, value: &Value) -> bool {
+    fn overlay(&mut self, name: &str, value: &SettingValue) -> bool {
         if let Some(setting) = find(GENERAL, name) {
             self.findings.read(setting, &mut self.config, name, value);
         } else if let Some(setting) = find(DEFAULTS, name) {

@@ -16,7 +16,7 @@ use crate::tables::webhook::{WEBHOOK, WebhookConfig, WebhookTable};
 
 /// One effective setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct EffectiveSetting {
     /// Its path, such as `defaults.ttl` or `operation.payments.create.ttl`.
     pub name: String,
     /// Its value as TOML; a password inside is hidden.
@@ -25,14 +25,14 @@ pub struct Row {
     pub source: String,
 }
 
-impl Row {
+impl EffectiveSetting {
     /// Returns its value as JSON. The TOML of a setting is a text, a number, a boolean or a list, which is JSON as well.
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.value).unwrap_or_else(|_| self.value.as_str().into())
     }
 }
 
-impl fmt::Display for Row {
+impl fmt::Display for EffectiveSetting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} = {}  # {}", self.name, self.value, self.source)
     }
@@ -41,7 +41,7 @@ impl fmt::Display for Row {
 /// Collects the rows.
 pub(crate) struct Rows<'a> {
     findings: &'a Findings,
-    rows: Vec<Row>,
+    rows: Vec<EffectiveSetting>,
 }
 
 impl<'a> Rows<'a> {
@@ -112,11 +112,11 @@ impl<'a> Rows<'a> {
     fn push<T>(&mut self, name: String, setting: &Setting<T>, holder: &T) {
         if let Some(value) = (setting.show)(holder) {
             let source = self.findings.origin(&name).to_string();
-            self.rows.push(Row { name, value, source });
+            self.rows.push(EffectiveSetting { name, value, source });
         }
     }
 
-    pub(crate) fn finish(self) -> Vec<Row> {
+    pub(crate) fn finish(self) -> Vec<EffectiveSetting> {
         self.rows
     }
 }

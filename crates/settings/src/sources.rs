@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::engine::diagnostic::{Diagnostic, Errors};
 use crate::engine::setting::VARIABLE_PREFIX;
-use crate::engine::source::{Location, Origin, Source};
+use crate::engine::source::{Location, Origin, SourceFile};
 
 /// File that is read if none is named.
 pub const DEFAULT_FILE: &str = "semel.toml";
@@ -23,7 +23,7 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 /// The sources of a configuration. Later wins: file, variables, flags.
 #[derive(Default)]
 pub struct Sources {
-    pub(crate) file: Option<Arc<Source>>,
+    pub(crate) file: Option<Arc<SourceFile>>,
     pub(crate) variables: Vec<(String, String)>,
     pub(crate) flags: Vec<(String, String)>,
 }
@@ -43,7 +43,7 @@ impl Sources {
 
     /// Adds the text of a file; messages call it `name`.
     pub fn file(mut self, name: impl Into<String>, text: impl Into<String>) -> Sources {
-        self.file = Some(Arc::new(Source { name: name.into(), text: text.into() }));
+        self.file = Some(Arc::new(SourceFile { name: name.into(), text: text.into() }));
         self
     }
 
@@ -90,7 +90,7 @@ impl Sources {
         if errors.is_empty() { Ok(sources) } else { Err(Errors(errors)) }
     }
 
-    fn find_file(&self, config: Option<&Path>, directory: &Path) -> Result<Option<Source>, Diagnostic> {
+    fn find_file(&self, config: Option<&Path>, directory: &Path) -> Result<Option<SourceFile>, Diagnostic> {
         let variable = self.variables.iter().find(|(name, value)| name == FILE_VARIABLE && !value.is_empty());
         let (origin, path) = match (config, variable) {
             (Some(path), _) => (Origin::Flag("--config".to_owned()), path.to_owned()),
@@ -98,7 +98,7 @@ impl Sources {
             (None, None) => {
                 let origin = Origin::File(Location::nowhere_in(DEFAULT_FILE));
                 return match read_file(DEFAULT_FILE, &directory.join(DEFAULT_FILE), origin) {
-                    Err(Unreadable { kind: io::ErrorKind::NotFound, .. }) => Ok(None),
+                    Err(UnreadableFile { kind: io::ErrorKind::NotFound, .. }) => Ok(None),
                     read => read.map(Some).map_err(|unreadable| unreadable.diagnostic),
                 };
             }
@@ -109,29 +109,29 @@ impl Sources {
 }
 
 /// File that cannot be used, with the fault.
-struct Unreadable {
+struct UnreadableFile {
     kind: io::ErrorKind,
     diagnostic: Diagnostic,
 }
 
-fn read_file(name: &str, path: &Path, origin: Origin) -> Result<Source, Unreadable> {
+fn read_file(name: &str, path: &Path, origin: Origin) -> Result<SourceFile, UnreadableFile> {
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes));
     if let Err(error) = read {
         let diagnostic = Diagnostic::error(origin, None, format!("cannot read {name}: {error}"));
-        return Err(Unreadable { kind: error.kind(), diagnostic });
+        return Err(UnreadableFile { kind: error.kind(), diagnostic });
     }
-    let unusable = |origin, message: String| Unreadable {
+    let unusable = |origin, message: String| UnreadableFile {
         kind: io::ErrorKind::InvalidData,
         diagnostic: Diagnostic::error(origin, None, message),
     };
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(unusable(origin, format!("{name} is larger than 1MiB")));
     }
-    String::from_utf8(bytes).map(|text| Source { name: name.to_owned(), text }).map_err(|error| {
+    String::from_utf8(bytes).map(|text| SourceFile { name: name.to_owned(), text }).map_err(|error| {
         let end = error.utf8_error().valid_up_to();
         let readable = String::from_utf8_lossy(&error.as_bytes()[..end]).into_owned();
-        let source = Arc::new(Source { name: name.to_owned(), text: readable });
+        let source = Arc::new(SourceFile { name: name.to_owned(), text: readable });
         unusable(
             Origin::File(Location::new(&source, end..end)),
             "the file is not UTF-8 from here on".to_owned(),

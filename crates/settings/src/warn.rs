@@ -15,7 +15,7 @@ use crate::parts::secret::is_readable_by_others;
 use crate::parts::service::{ServiceAddress, exposed, private_key};
 use crate::tables::authorization::Authorization;
 use crate::tables::encryption;
-use crate::tables::identity::Identity;
+use crate::tables::identity::PrincipalSource;
 use crate::tables::introspection;
 use crate::tables::jwt;
 use crate::tables::ledger::LedgerSource;
@@ -33,7 +33,7 @@ pub(crate) fn config(findings: &mut Findings, config: &Config) {
         findings.warn("store", "records are gone when the process ends: a retry after that runs again");
     }
     admin(findings, config);
-    if let Identity::TrustedHeaders { proxies, .. } = &config.identity
+    if let PrincipalSource::TrustedHeaders { proxies, .. } = &config.identity
         && let Some(range) = proxies.iter().find(|range| range.is_everybody())
     {
         let message = format!("{range} is everybody: any client can claim to be any caller");
@@ -51,10 +51,10 @@ pub(crate) fn config(findings: &mut Findings, config: &Config) {
             "no proxy is trusted, so every peer's fields are replaced: name proxies in `forwarded_from`";
         findings.warn("forwarded", message);
     }
-    if let Identity::Jwt(settings) = &config.identity {
+    if let PrincipalSource::Jwt(settings) = &config.identity {
         jwt::warn(findings, settings);
     }
-    if let Identity::Introspection(settings) = &config.identity {
+    if let PrincipalSource::Introspection(settings) = &config.identity {
         introspection::warn(findings, settings);
     }
     tls(findings, config);
@@ -72,7 +72,9 @@ pub(crate) fn config(findings: &mut Findings, config: &Config) {
         trailing_slash(findings, &prefix, operation);
         if operation.anonymous {
             let message = match config.identity {
-                Identity::None => "means nothing with `source = \"none\"`: every caller is known as `local`",
+                PrincipalSource::None => {
+                    "means nothing with `source = \"none\"`: every caller is known as `local`"
+                }
                 _ => "a command of an unknown caller passes unprotected: its retry runs again",
             };
             findings.warn(&format!("{prefix}.anonymous"), message);
@@ -209,10 +211,12 @@ fn tls(findings: &mut Findings, config: &Config) {
         }
     }
     let credentials = match &config.identity {
-        Identity::ApiKey => "API keys",
-        Identity::Jwt(_) => "tokens",
-        Identity::Introspection(_) => "tokens and sessions",
-        Identity::None | Identity::TrustedHeaders { .. } | Identity::ClientCertificate(_) => return,
+        PrincipalSource::ApiKey => "API keys",
+        PrincipalSource::Jwt(_) => "tokens",
+        PrincipalSource::Introspection(_) => "tokens and sessions",
+        PrincipalSource::None
+        | PrincipalSource::TrustedHeaders { .. }
+        | PrincipalSource::ClientCertificate(_) => return,
     };
     if config.tls.is_none() && !config.listen.ip().is_loopback() {
         let message = format!(

@@ -85,7 +85,7 @@ mod tests {
     use std::time::Duration;
 
     use semel_settings::{
-        Claim, IntrospectionSettings, Presentation, ServiceAddress, ServiceTls, TenantSource,
+        IntrospectionSettings, JwtClaim, Presentation, ServiceAddress, ServiceTls, TenantSource,
     };
 
     /// Returns the settings that tests begin with.
@@ -98,8 +98,8 @@ mod tests {
             timeout: Duration::from_secs(2),
             cache: Duration::from_secs(30),
             refusal_cache: Duration::from_secs(5),
-            tenant: TenantSource::Claim(Claim::new("tenant")),
-            caller: Claim::new("sub"),
+            tenant: TenantSource::Claim(JwtClaim::new("tenant")),
+            caller: JwtClaim::new("sub"),
             max_token: 8 * 1024,
             tls: ServiceTls::default(),
         }

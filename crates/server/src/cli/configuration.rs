@@ -94,8 +94,9 @@ fn show(args: &ShowArgs, config: Option<&Path>) -> anyhow::Result<Done> {
         say(format!("{}", serde_json::Value::Array(rows.collect())));
         return Ok(Done::Yes);
     }
-    let width =
-        |of: fn(&semel_settings::Row) -> &str| loaded.rows.iter().map(|row| of(row).chars().count()).max();
+    let width = |of: fn(&semel_settings::EffectiveSetting) -> &str| {
+        loaded.rows.iter().map(|row| of(row).chars().count()).max()
+    };
     let names = width(|row| &row.name).unwrap_or(0);
     let values = width(|row| &row.value).unwrap_or(0);
     for row in &loaded.rows {

@@ -16,7 +16,7 @@ use semel_gateway::identity::{introspection, jwt};
 use semel_operations::certificates::Shown;
 use semel_operations::encryption::{Counted, counted};
 use semel_settings::{
-    CertificateTenant as Tenant, Config, Encryption, Identity, Loaded, SecretSource, StoreLocation,
+    CertificateTenant as Tenant, Config, Encryption, Loaded, PrincipalSource, SecretSource, StoreLocation,
 };
 use semel_stores::doctor::{Check, Examination, UpkeepIntervals, in_words};
 use semel_stores::postgres::{self, PostgresOptions};
@@ -227,30 +227,30 @@ async fn identity(config: &Config, api_keys: Option<u64>) -> Check {
     let name = "identity";
     let create = "make one with `semel keys create --tenant NAME --caller NAME`";
     match (&config.identity, api_keys) {
-        (Identity::None, _) if config.listen.ip().is_loopback() => {
+        (PrincipalSource::None, _) if config.listen.ip().is_loopback() => {
             Check::ok(name, "none: every caller is the same one, and all are on this machine")
         }
-        (Identity::None, _) => Check::fail(
+        (PrincipalSource::None, _) => Check::fail(
             name,
             "none: every caller is the same one, and others can connect",
             "choose an `identity.source`, or listen on loopback",
         ),
-        (Identity::ApiKey, _) if config.store == StoreLocation::Memory => Check::fail(
+        (PrincipalSource::ApiKey, _) if config.store == StoreLocation::Memory => Check::fail(
             name,
             "api-key, and a store in memory keeps no keys",
             "set `store` to sqlite:PATH or postgres://…",
         ),
-        (Identity::ApiKey, None) => Check::warn(
+        (PrincipalSource::ApiKey, None) => Check::warn(
             name,
             "api-key, and the keys cannot be read",
             "do first what `store` and `schema` say, then look again",
         ),
-        (Identity::ApiKey, Some(0)) => {
+        (PrincipalSource::ApiKey, Some(0)) => {
             Check::fail(name, "api-key, and there are no keys: nobody can call", create)
         }
-        (Identity::ApiKey, Some(1)) => Check::ok(name, "api-key, with one live key"),
-        (Identity::ApiKey, Some(keys)) => Check::ok(name, format!("api-key, with {keys} live keys")),
-        (Identity::Jwt(settings), _) => match jwt::count_keys(settings).await {
+        (PrincipalSource::ApiKey, Some(1)) => Check::ok(name, "api-key, with one live key"),
+        (PrincipalSource::ApiKey, Some(keys)) => Check::ok(name, format!("api-key, with {keys} live keys")),
+        (PrincipalSource::Jwt(settings), _) => match jwt::count_keys(settings).await {
             Ok(keys) => {
                 let keys = if keys == 1 { "one key".to_owned() } else { format!("{keys} keys") };
                 Check::ok(name, format!("jwt of {}, with {keys} from {}", settings.issuer, settings.keys))
@@ -261,7 +261,7 @@ async fn identity(config: &Config, api_keys: Option<u64>) -> Check {
                 "a gateway does not start without them: correct `jwks`, or what it names",
             ),
         },
-        (Identity::ClientCertificate(settings), _) => {
+        (PrincipalSource::ClientCertificate(settings), _) => {
             let caller = settings.caller;
             Check::ok(
                 name,
@@ -275,7 +275,7 @@ async fn identity(config: &Config, api_keys: Option<u64>) -> Check {
                 },
             )
         }
-        (Identity::Introspection(settings), _) => match introspection::reach(settings).await {
+        (PrincipalSource::Introspection(settings), _) => match introspection::reach(settings).await {
             Ok(()) => Check::ok(
                 name,
                 format!("introspection by {}, which takes connections", settings.url.authority()),
@@ -287,7 +287,7 @@ async fn identity(config: &Config, api_keys: Option<u64>) -> Check {
                  `[identity]`",
             ),
         },
-        (Identity::TrustedHeaders { proxies, tenant_header, caller_header }, _) => {
+        (PrincipalSource::TrustedHeaders { proxies, tenant_header, caller_header }, _) => {
             let shown: Vec<String> = proxies.iter().take(MAX_SHOWN).map(ToString::to_string).collect();
             let more = proxies.len() - shown.len();
             let more = if more > 0 { format!(" and {more} more") } else { String::new() };

@@ -128,11 +128,11 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::engine::source::Source;
+    use crate::engine::source::SourceFile;
 
     fn at(text: &str, marked: &str) -> Origin {
         let start = text.find(marked).expect("the mark is in the text");
-        let source = Arc::new(Source { name: "semel.toml".into(), text: text.into() });
+        let source = Arc::new(SourceFile { name: "semel.toml".into(), text: text.into() });
         Origin::File(Location::new(&source, start..start + marked.len()))
     }
 

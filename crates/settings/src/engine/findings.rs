@@ -8,7 +8,7 @@ use crate::engine::known::{Advice, KnownNames};
 use crate::engine::nearest::nearest;
 use crate::engine::setting::Setting;
 use crate::engine::source::Origin;
-use crate::engine::value::{Content, Entry, Value};
+use crate::engine::value::{NamedValue, SettingValue, ValueContent};
 
 /// Findings from reading a configuration. Settings are known by their path, such as `defaults.ttl`.
 pub(crate) struct Findings {
@@ -63,7 +63,7 @@ impl Findings {
     }
 
     /// Reads a value into the holder of its setting.
-    pub(crate) fn read<T>(&mut self, setting: &Setting<T>, target: &mut T, path: &str, value: &Value) {
+    pub(crate) fn read<T>(&mut self, setting: &Setting<T>, target: &mut T, path: &str, value: &SettingValue) {
         match (setting.read)(target, value, &self.checks) {
             Ok(()) => {
                 self.unreadable.remove(path);
@@ -93,11 +93,11 @@ impl Findings {
     /// Reports an unknown name, with the nearest one of `known`.
     pub(crate) fn unknown<'a>(
         &mut self,
-        entry: &Entry,
+        entry: &NamedValue,
         path: &str,
         known: impl IntoIterator<Item = &'a str>,
     ) {
-        let what = if matches!(entry.value.content, Content::Table(_)) { "table" } else { "setting" };
+        let what = if matches!(entry.value.content, ValueContent::Table(_)) { "table" } else { "setting" };
         let known: Vec<&str> = known.into_iter().collect();
         let near = |near: &str| format!("unknown {what}; did you mean `{near}`?");
         let message = match self.known.advice(&entry.name, known.iter().copied(), str::to_owned) {

@@ -5,10 +5,10 @@ use std::marker::PhantomData;
 use crate::engine::addresses::AddressChecks;
 use crate::engine::nearest::nearest;
 use crate::engine::source::Origin;
-use crate::engine::value::{Content, Value};
+use crate::engine::value::{SettingValue, ValueContent};
 
-/// Syntax of a value. Most values are one text, and only need [`parse`](Kind::parse).
-pub(crate) trait Kind {
+/// Syntax of a value. Most values are one text, and only need [`parse`](ValueKind::parse).
+pub(crate) trait ValueKind {
     /// Type of a setting of this kind.
     type Value;
 
@@ -27,24 +27,24 @@ pub(crate) trait Kind {
     }
 
     /// Reads one text.
-    fn parse(text: &str) -> Result<Self::Value, Refusal>;
+    fn parse(text: &str) -> Result<Self::Value, ValueRefusal>;
 
     /// Checks an address that was read by the rules of whoever uses it.
-    fn check_address(_: &Self::Value, _: &AddressChecks) -> Result<(), Refusal> {
+    fn check_address(_: &Self::Value, _: &AddressChecks) -> Result<(), ValueRefusal> {
         Ok(())
     }
 
     /// Reads a value as it was given.
-    fn read(value: &Value, checks: &AddressChecks) -> Result<Self::Value, Wrong> {
+    fn read(value: &SettingValue, checks: &AddressChecks) -> Result<Self::Value, Wrong> {
         let parsed = match &value.content {
-            Content::Text(text) => Self::parse(text),
-            Content::Integer(digits) if Self::BARE_INTEGER => Self::parse(digits),
-            Content::Boolean(word) if Self::BARE_BOOLEAN => Self::parse(word),
-            Content::Integer(_)
-            | Content::Boolean(_)
-            | Content::List(_)
-            | Content::Table(_)
-            | Content::Other(_) => Err(Refusal::Unexpected),
+            ValueContent::Text(text) => Self::parse(text),
+            ValueContent::Integer(digits) if Self::BARE_INTEGER => Self::parse(digits),
+            ValueContent::Boolean(word) if Self::BARE_BOOLEAN => Self::parse(word),
+            ValueContent::Integer(_)
+            | ValueContent::Boolean(_)
+            | ValueContent::List(_)
+            | ValueContent::Table(_)
+            | ValueContent::Other(_) => Err(ValueRefusal::Unexpected),
         };
         let checked = parsed.and_then(|read| Self::check_address(&read, checks).map(|()| read));
         checked.map_err(|refusal| Wrong::new(value, &Self::expected(), &refusal))
@@ -54,8 +54,8 @@ pub(crate) trait Kind {
     fn show(value: &Self::Value) -> Option<String>;
 }
 
-/// Reason for which a text is no value of its kind, beyond [`Kind::expected`].
-pub(crate) enum Refusal {
+/// Reason for which a text is no value of its kind, beyond [`ValueKind::expected`].
+pub(crate) enum ValueRefusal {
     /// The text is something else.
     Unexpected,
     /// The text has a known mistake.
@@ -73,15 +73,15 @@ pub(crate) struct Wrong {
 }
 
 impl Wrong {
-    pub(crate) fn new(value: &Value, expected: &str, refusal: &Refusal) -> Wrong {
+    pub(crate) fn new(value: &SettingValue, expected: &str, refusal: &ValueRefusal) -> Wrong {
         let found = &value.content;
         let message = match refusal {
-            Refusal::Unexpected => format!("expected {expected}, found {found}"),
-            Refusal::Because(reason) => format!("expected {expected}, found {found}: {reason}"),
-            Refusal::DidYouMean(near) => {
+            ValueRefusal::Unexpected => format!("expected {expected}, found {found}"),
+            ValueRefusal::Because(reason) => format!("expected {expected}, found {found}: {reason}"),
+            ValueRefusal::DidYouMean(near) => {
                 format!("expected {expected}, found {found}; did you mean \"{near}\"?")
             }
-            Refusal::Reserved => format!("{found} is reserved: not built yet; expected {expected}"),
+            ValueRefusal::Reserved => format!("{found} is reserved: not built yet; expected {expected}"),
         };
         Wrong { origin: value.origin.clone(), message }
     }
@@ -100,7 +100,7 @@ pub(crate) fn quoted(text: &str) -> String {
 /// Value of kind `K`, or `"off"`.
 pub(crate) struct OrOff<K>(PhantomData<K>);
 
-impl<K: Kind> Kind for OrOff<K> {
+impl<K: ValueKind> ValueKind for OrOff<K> {
     type Value = Option<K::Value>;
     const BARE_INTEGER: bool = K::BARE_INTEGER;
 
@@ -108,17 +108,17 @@ impl<K: Kind> Kind for OrOff<K> {
         format!("{}, or \"off\"", K::expected())
     }
 
-    fn parse(text: &str) -> Result<Self::Value, Refusal> {
+    fn parse(text: &str) -> Result<Self::Value, ValueRefusal> {
         match K::parse(text) {
             _ if text == "off" => Ok(None),
-            Err(Refusal::Unexpected) if nearest(text, ["off"]).is_some() => {
-                Err(Refusal::DidYouMean("off".to_owned()))
+            Err(ValueRefusal::Unexpected) if nearest(text, ["off"]).is_some() => {
+                Err(ValueRefusal::DidYouMean("off".to_owned()))
             }
             parsed => parsed.map(Some),
         }
     }
 
-    fn check_address(value: &Self::Value, checks: &AddressChecks) -> Result<(), Refusal> {
+    fn check_address(value: &Self::Value, checks: &AddressChecks) -> Result<(), ValueRefusal> {
         value.as_ref().map_or(Ok(()), |value| K::check_address(value, checks))
     }
 
@@ -130,7 +130,7 @@ impl<K: Kind> Kind for OrOff<K> {
 /// Value of kind `K` without a default.
 pub(crate) struct Maybe<K>(PhantomData<K>);
 
-impl<K: Kind> Kind for Maybe<K> {
+impl<K: ValueKind> ValueKind for Maybe<K> {
     type Value = Option<K::Value>;
 
     fn expected() -> String {
@@ -141,11 +141,11 @@ impl<K: Kind> Kind for Maybe<K> {
         K::choices()
     }
 
-    fn parse(text: &str) -> Result<Self::Value, Refusal> {
+    fn parse(text: &str) -> Result<Self::Value, ValueRefusal> {
         K::parse(text).map(Some)
     }
 
-    fn read(value: &Value, checks: &AddressChecks) -> Result<Self::Value, Wrong> {
+    fn read(value: &SettingValue, checks: &AddressChecks) -> Result<Self::Value, Wrong> {
         K::read(value, checks).map(Some)
     }
 
@@ -157,20 +157,20 @@ impl<K: Kind> Kind for Maybe<K> {
 /// Value of kind `K`, or a list of them.
 pub(crate) struct OneOrMore<K>(PhantomData<K>);
 
-impl<K: Kind> Kind for OneOrMore<K> {
+impl<K: ValueKind> ValueKind for OneOrMore<K> {
     type Value = Vec<K::Value>;
 
     fn expected() -> String {
         format!("{}, or a list of them", K::expected())
     }
 
-    fn parse(text: &str) -> Result<Self::Value, Refusal> {
+    fn parse(text: &str) -> Result<Self::Value, ValueRefusal> {
         K::parse(text).map(|one| vec![one])
     }
 
-    fn read(value: &Value, checks: &AddressChecks) -> Result<Self::Value, Wrong> {
+    fn read(value: &SettingValue, checks: &AddressChecks) -> Result<Self::Value, Wrong> {
         match &value.content {
-            Content::List(_) => List::<K>::read(value, checks),
+            ValueContent::List(_) => List::<K>::read(value, checks),
             _ => K::read(value, checks).map(|one| vec![one]),
         }
     }
@@ -187,20 +187,21 @@ impl<K: Kind> Kind for OneOrMore<K> {
 /// List of values of kind `K`.
 pub(crate) struct List<K>(PhantomData<K>);
 
-impl<K: Kind> Kind for List<K> {
+impl<K: ValueKind> ValueKind for List<K> {
     type Value = Vec<K::Value>;
 
     fn expected() -> String {
         format!("a list, each {}", K::expected())
     }
 
-    fn parse(_: &str) -> Result<Self::Value, Refusal> {
-        Err(Refusal::Unexpected)
+    fn parse(_: &str) -> Result<Self::Value, ValueRefusal> {
+        Err(ValueRefusal::Unexpected)
     }
 
-    fn read(value: &Value, checks: &AddressChecks) -> Result<Self::Value, Wrong> {
+    fn read(value: &SettingValue, checks: &AddressChecks) -> Result<Self::Value, Wrong> {
         let elements = value.elements();
-        let elements = elements.ok_or_else(|| Wrong::new(value, &Self::expected(), &Refusal::Unexpected))?;
+        let elements =
+            elements.ok_or_else(|| Wrong::new(value, &Self::expected(), &ValueRefusal::Unexpected))?;
         elements.iter().map(|element| K::read(element, checks)).collect()
     }
 
@@ -223,7 +224,7 @@ pub(crate) trait Words: Copy + PartialEq + 'static {
 /// One of the words of `W`.
 pub(crate) struct Choice<W>(PhantomData<W>);
 
-impl<W: Words> Kind for Choice<W> {
+impl<W: Words> ValueKind for Choice<W> {
     type Value = W;
 
     fn expected() -> String {
@@ -239,16 +240,16 @@ impl<W: Words> Kind for Choice<W> {
         W::WORDS.iter().map(|(word, _)| *word).collect()
     }
 
-    fn parse(text: &str) -> Result<W, Refusal> {
+    fn parse(text: &str) -> Result<W, ValueRefusal> {
         if let Some((_, value)) = W::WORDS.iter().chain(W::UNLISTED).find(|(word, _)| *word == text) {
             return Ok(*value);
         }
         if W::RESERVED.contains(&text) {
-            return Err(Refusal::Reserved);
+            return Err(ValueRefusal::Reserved);
         }
         Err(match nearest(text, Self::choices()) {
-            Some(near) => Refusal::DidYouMean(near.to_owned()),
-            None => Refusal::Unexpected,
+            Some(near) => ValueRefusal::DidYouMean(near.to_owned()),
+            None => ValueRefusal::Unexpected,
         })
     }
 

@@ -2,7 +2,7 @@
 
 use crate::engine::addresses::AddressChecks;
 use crate::engine::kind::Wrong;
-use crate::engine::value::Value;
+use crate::engine::value::SettingValue;
 
 /// Setting in a holder `T`.
 pub(crate) struct Setting<T> {
@@ -12,12 +12,12 @@ pub(crate) struct Setting<T> {
     pub(crate) example: Option<&'static str>,
     pub(crate) expected: fn() -> String,
     pub(crate) choices: fn() -> Vec<&'static str>,
-    pub(crate) read: fn(&mut T, &Value, &AddressChecks) -> Result<(), Wrong>,
+    pub(crate) read: fn(&mut T, &SettingValue, &AddressChecks) -> Result<(), Wrong>,
     /// Returns the value as TOML; `None` if it is not set.
     pub(crate) show: fn(&T) -> Option<String>,
 }
 
-/// A setting by its name, its [`Kind`](crate::engine::kind::Kind), the field that holds it, its help, and an
+/// A setting by its name, its [`ValueKind`](crate::engine::kind::ValueKind), the field that holds it, its help, and an
 /// example if it has no default.
 macro_rules! setting {
     ($name:literal, $kind:ty, $($field:ident).+, $help:literal $(, $example:literal)?) => {
@@ -25,13 +25,13 @@ macro_rules! setting {
             name: $name,
             help: $help,
             example: [$(Some($example),)? None][0],
-            expected: <$kind as $crate::engine::kind::Kind>::expected,
-            choices: <$kind as $crate::engine::kind::Kind>::choices,
+            expected: <$kind as $crate::engine::kind::ValueKind>::expected,
+            choices: <$kind as $crate::engine::kind::ValueKind>::choices,
             read: |target, value, checks| {
-                target.$($field).+ = <$kind as $crate::engine::kind::Kind>::read(value, checks)?;
+                target.$($field).+ = <$kind as $crate::engine::kind::ValueKind>::read(value, checks)?;
                 Ok(())
             },
-            show: |target| <$kind as $crate::engine::kind::Kind>::show(&target.$($field).+),
+            show: |target| <$kind as $crate::engine::kind::ValueKind>::show(&target.$($field).+),
         }
     };
 }

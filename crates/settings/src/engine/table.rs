@@ -2,7 +2,7 @@
 
 use crate::engine::findings::Findings;
 use crate::engine::setting::Setting;
-use crate::engine::value::{Content, Entry, Table, Value};
+use crate::engine::value::{NamedValue, SettingValue, Table, ValueContent};
 
 /// Returns the setting of this name.
 pub(crate) fn find<'a, T>(settings: &'a [Setting<T>], name: &str) -> Option<&'a Setting<T>> {
@@ -32,10 +32,10 @@ pub(crate) fn read_table<T>(
 }
 
 /// Returns the tables of a list such as `[[operation]]`, unread.
-pub(crate) fn collected(findings: &mut Findings, name: &str, entry: &Entry) -> Vec<Value> {
+pub(crate) fn collected(findings: &mut Findings, name: &str, entry: &NamedValue) -> Vec<SettingValue> {
     match &entry.value.content {
-        Content::List(tables) => return tables.clone(),
-        Content::Table(_) => {
+        ValueContent::List(tables) => return tables.clone(),
+        ValueContent::Table(_) => {
             let message = format!("expected a list of tables: write `[[{name}]]`, in double brackets");
             findings.error(entry.origin.clone(), name, message);
         }

@@ -7,18 +7,18 @@ use semel_core::redact::redact;
 use toml::de::{DeTable, DeValue};
 
 use crate::engine::diagnostic::Diagnostic;
-use crate::engine::source::{Location, Origin, Source};
+use crate::engine::source::{Location, Origin, SourceFile};
 
 /// Value with its origin.
 #[derive(Clone, Debug)]
-pub(crate) struct Value {
+pub(crate) struct SettingValue {
     pub(crate) origin: Origin,
-    pub(crate) content: Content,
+    pub(crate) content: ValueContent,
 }
 
 /// The content of a value.
 #[derive(Clone, Debug)]
-pub(crate) enum Content {
+pub(crate) enum ValueContent {
     /// A string; variables and flags are always one.
     Text(String),
     /// An integer, in decimal digits.
@@ -26,7 +26,7 @@ pub(crate) enum Content {
     /// `true` or `false`.
     Boolean(&'static str),
     /// An array.
-    List(Vec<Value>),
+    List(Vec<SettingValue>),
     /// A table.
     Table(Table),
     /// Type that no setting accepts, in words.
@@ -34,30 +34,30 @@ pub(crate) enum Content {
 }
 
 /// The entries of a table, in the order of the file.
-pub(crate) type Table = Vec<Entry>;
+pub(crate) type Table = Vec<NamedValue>;
 
 /// A name and its value.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct NamedValue {
     pub(crate) name: String,
     /// Place of the name, which differs from that of the value.
     pub(crate) origin: Origin,
-    pub(crate) value: Value,
+    pub(crate) value: SettingValue,
 }
 
-impl Value {
+impl SettingValue {
     /// Makes the value of a variable or a flag.
-    pub(crate) fn text(origin: Origin, text: &str) -> Value {
-        Value { origin, content: Content::Text(text.to_owned()) }
+    pub(crate) fn text(origin: Origin, text: &str) -> SettingValue {
+        SettingValue { origin, content: ValueContent::Text(text.to_owned()) }
     }
 
     /// Returns the elements of a list. A variable or a flag separates them with commas.
-    pub(crate) fn elements(&self) -> Option<Vec<Value>> {
+    pub(crate) fn elements(&self) -> Option<Vec<SettingValue>> {
         match (&self.content, &self.origin) {
-            (Content::List(values), _) => Some(values.clone()),
-            (Content::Text(text), Origin::Variable(_) | Origin::Flag(_)) => {
+            (ValueContent::List(values), _) => Some(values.clone()),
+            (ValueContent::Text(text), Origin::Variable(_) | Origin::Flag(_)) => {
                 let elements = text.split(',').map(str::trim).filter(|element| !element.is_empty());
-                Some(elements.map(|element| Value::text(self.origin.clone(), element)).collect())
+                Some(elements.map(|element| SettingValue::text(self.origin.clone(), element)).collect())
             }
             _ => None,
         }
@@ -68,18 +68,20 @@ impl Value {
 const MAX_QUOTED_CHARS: usize = 80;
 
 /// Written like in a message, with any password hidden.
-impl fmt::Display for Content {
+impl fmt::Display for ValueContent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Content::Text(text) | Content::Integer(text) if text.chars().count() > MAX_QUOTED_CHARS => {
+            ValueContent::Text(text) | ValueContent::Integer(text)
+                if text.chars().count() > MAX_QUOTED_CHARS =>
+            {
                 f.write_str("a value that is too long to repeat")
             }
-            Content::Text(text) => write!(f, "\"{}\"", redact(text)),
-            Content::Integer(digits) => f.write_str(digits),
-            Content::Boolean(_) => f.write_str("a boolean"),
-            Content::List(_) => f.write_str("a list"),
-            Content::Table(_) => f.write_str("a table"),
-            Content::Other(what) => f.write_str(what),
+            ValueContent::Text(text) => write!(f, "\"{}\"", redact(text)),
+            ValueContent::Integer(digits) => f.write_str(digits),
+            ValueContent::Boolean(_) => f.write_str("a boolean"),
+            ValueContent::List(_) => f.write_str("a list"),
+            ValueContent::Table(_) => f.write_str("a table"),
+            ValueContent::Other(what) => f.write_str(what),
         }
     }
 }
@@ -88,7 +90,7 @@ impl fmt::Display for Content {
 ///
 /// # Errors
 /// Returns all syntax errors.
-pub(crate) fn parse_file(source: &Arc<Source>) -> Result<Table, Vec<Diagnostic>> {
+pub(crate) fn parse_file(source: &Arc<SourceFile>) -> Result<Table, Vec<Diagnostic>> {
     let (document, errors) = DeTable::parse_recoverable(&source.text);
     if errors.is_empty() {
         return Ok(table(source, document.get_ref()));
@@ -100,31 +102,31 @@ pub(crate) fn parse_file(source: &Arc<Source>) -> Result<Table, Vec<Diagnostic>>
     Err(errors.into_iter().map(located).collect())
 }
 
-fn table(source: &Arc<Source>, entries: &DeTable<'_>) -> Table {
+fn table(source: &Arc<SourceFile>, entries: &DeTable<'_>) -> Table {
     let mut table: Table = Vec::new();
     let mut in_order: Vec<_> = entries.iter().collect();
     in_order.sort_by_key(|(name, _)| name.span().start);
     for (name, content) in in_order {
         let origin = Origin::File(Location::new(source, name.span()));
-        table.push(Entry { name: name.get_ref().to_string(), origin, value: value(source, content) });
+        table.push(NamedValue { name: name.get_ref().to_string(), origin, value: value(source, content) });
     }
     table
 }
 
-fn value(source: &Arc<Source>, value: &toml::Spanned<DeValue<'_>>) -> Value {
+fn value(source: &Arc<SourceFile>, value: &toml::Spanned<DeValue<'_>>) -> SettingValue {
     let content = match value.get_ref() {
-        DeValue::String(text) => Content::Text(text.to_string()),
+        DeValue::String(text) => ValueContent::Text(text.to_string()),
         DeValue::Integer(integer) => {
             let decimal = i64::from_str_radix(integer.as_str(), integer.radix());
-            Content::Integer(decimal.map_or_else(|_| integer.to_string(), |number| number.to_string()))
+            ValueContent::Integer(decimal.map_or_else(|_| integer.to_string(), |number| number.to_string()))
         }
-        DeValue::Float(_) => Content::Other("a fraction"),
-        DeValue::Boolean(value) => Content::Boolean(if *value { "true" } else { "false" }),
-        DeValue::Datetime(_) => Content::Other("a date"),
+        DeValue::Float(_) => ValueContent::Other("a fraction"),
+        DeValue::Boolean(value) => ValueContent::Boolean(if *value { "true" } else { "false" }),
+        DeValue::Datetime(_) => ValueContent::Other("a date"),
         DeValue::Array(elements) => {
-            Content::List(elements.iter().map(|element| self::value(source, element)).collect())
+            ValueContent::List(elements.iter().map(|element| self::value(source, element)).collect())
         }
-        DeValue::Table(entries) => Content::Table(table(source, entries)),
+        DeValue::Table(entries) => ValueContent::Table(table(source, entries)),
     };
-    Value { origin: Origin::File(Location::new(source, value.span())), content }
+    SettingValue { origin: Origin::File(Location::new(source, value.span())), content }
 }

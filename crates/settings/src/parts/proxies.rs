@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::engine::kind::{Kind, Refusal, Words, quoted};
+use crate::engine::kind::{ValueKind, ValueRefusal, Words, quoted};
 
 /// Treatment of forwarding fields in a request from a trusted proxy. For any other peer they are always
 /// replaced.
@@ -72,30 +72,30 @@ fn bits(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-impl Kind for ProxyRange {
+impl ValueKind for ProxyRange {
     type Value = ProxyRange;
 
     fn expected() -> String {
         "an IP address or a range such as \"10.0.0.0/8\"".to_owned()
     }
 
-    fn parse(text: &str) -> Result<ProxyRange, Refusal> {
+    fn parse(text: &str) -> Result<ProxyRange, ValueRefusal> {
         let (address, prefix) = match text.split_once('/') {
             Some((address, prefix)) => (address, Some(prefix)),
             None => (text, None),
         };
-        let address: IpAddr = address.parse().map_err(|_| Refusal::Unexpected)?;
+        let address: IpAddr = address.parse().map_err(|_| ValueRefusal::Unexpected)?;
         if address != address.to_canonical() {
-            return Err(Refusal::Because("an IPv4 peer is written as IPv4".to_owned()));
+            return Err(ValueRefusal::Because("an IPv4 peer is written as IPv4".to_owned()));
         }
         let prefix = match prefix {
             Some(digits) => digits.parse().ok().filter(|prefix| *prefix <= bits(address)),
             None => Some(bits(address)),
         };
-        let prefix = prefix.ok_or(Refusal::Unexpected)?;
+        let prefix = prefix.ok_or(ValueRefusal::Unexpected)?;
         let range = ProxyRange::new(address, prefix);
         // Bits beyond the prefix are more likely a mistake in the prefix than decoration.
-        if range.address == address { Ok(range) } else { Err(Refusal::DidYouMean(range.to_string())) }
+        if range.address == address { Ok(range) } else { Err(ValueRefusal::DidYouMean(range.to_string())) }
     }
 
     fn show(value: &ProxyRange) -> Option<String> {

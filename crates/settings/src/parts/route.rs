@@ -5,7 +5,7 @@ use std::fmt;
 use http::Method;
 use semel_core::route::{RoutePath, check_method, check_path};
 
-use crate::engine::kind::{Kind, Refusal, quoted};
+use crate::engine::kind::{ValueKind, ValueRefusal, quoted};
 
 /// A method and a path pattern, such as `POST /accounts/{id}/payments`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,17 +22,17 @@ impl fmt::Display for Route {
     }
 }
 
-impl Kind for Route {
+impl ValueKind for Route {
     type Value = Route;
 
     fn expected() -> String {
         "a method and a path, such as \"POST /payments/{id}\"".to_owned()
     }
 
-    fn parse(text: &str) -> Result<Route, Refusal> {
+    fn parse(text: &str) -> Result<Route, ValueRefusal> {
         let route = Route::parse_any(text)?;
         if route.method.is_safe() || route.method == Method::CONNECT {
-            return Err(Refusal::Because(format!("{} is never a command", route.method)));
+            return Err(ValueRefusal::Because(format!("{} is never a command", route.method)));
         }
         Ok(route)
     }
@@ -44,17 +44,17 @@ impl Kind for Route {
 
 impl Route {
     /// Reads a route of any method.
-    pub(crate) fn parse_any(text: &str) -> Result<Route, Refusal> {
-        let because = |reason: &str| Refusal::Because(reason.to_owned());
-        let (word, path) = text.split_once(' ').ok_or(Refusal::Unexpected)?;
+    pub(crate) fn parse_any(text: &str) -> Result<Route, ValueRefusal> {
+        let because = |reason: &str| ValueRefusal::Because(reason.to_owned());
+        let (word, path) = text.split_once(' ').ok_or(ValueRefusal::Unexpected)?;
         let path = path.trim_start();
         check_method(word).and(check_path(path)).map_err(|error| because(&error.to_string()))?;
-        let method: Method = word.parse().map_err(|_| Refusal::Unexpected)?;
+        let method: Method = word.parse().map_err(|_| ValueRefusal::Unexpected)?;
         if !path.starts_with('/') || path.contains(|c: char| c.is_whitespace() || c.is_control()) {
-            return Err(Refusal::Unexpected);
+            return Err(ValueRefusal::Unexpected);
         }
         if word.contains(|c: char| c.is_ascii_lowercase()) {
-            return Err(Refusal::DidYouMean(format!("{} {path}", word.to_ascii_uppercase())));
+            return Err(ValueRefusal::DidYouMean(format!("{} {path}", word.to_ascii_uppercase())));
         }
         if !path.is_ascii() {
             return Err(because(

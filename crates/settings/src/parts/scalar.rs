@@ -6,24 +6,26 @@ use std::time::Duration;
 use http::{HeaderName, StatusCode};
 use semel_core::{JsonPointer, OperationName, Tier};
 
-use crate::engine::kind::{Kind, Refusal, quoted};
+use crate::engine::kind::{ValueKind, ValueRefusal, quoted};
 use crate::engine::units::{MAX_DURATION, MAX_SIZE, parse_duration, parse_size, show_duration, show_size};
 
 /// A duration that may be zero.
-pub(crate) struct Wait;
+pub(crate) struct WaitTime;
 
-impl Kind for Wait {
+impl ValueKind for WaitTime {
     type Value = Duration;
 
     fn expected() -> String {
         "a duration such as \"200ms\", \"30s\", \"1h30m\" or \"7d\"".to_owned()
     }
 
-    fn parse(text: &str) -> Result<Duration, Refusal> {
+    fn parse(text: &str) -> Result<Duration, ValueRefusal> {
         match parse_duration(text) {
             Some(duration) if duration <= MAX_DURATION => Ok(duration),
-            Some(_) => Err(Refusal::Because(format!("it is longer than {}", show_duration(MAX_DURATION)))),
-            None => Err(Refusal::Unexpected),
+            Some(_) => {
+                Err(ValueRefusal::Because(format!("it is longer than {}", show_duration(MAX_DURATION))))
+            }
+            None => Err(ValueRefusal::Unexpected),
         }
     }
 
@@ -35,29 +37,29 @@ impl Kind for Wait {
 /// A duration longer than zero.
 pub(crate) struct Period;
 
-impl Kind for Period {
+impl ValueKind for Period {
     type Value = Duration;
 
     fn expected() -> String {
-        Wait::expected()
+        WaitTime::expected()
     }
 
-    fn parse(text: &str) -> Result<Duration, Refusal> {
-        match Wait::parse(text)? {
-            Duration::ZERO => Err(Refusal::Because("it must be longer than zero".to_owned())),
+    fn parse(text: &str) -> Result<Duration, ValueRefusal> {
+        match WaitTime::parse(text)? {
+            Duration::ZERO => Err(ValueRefusal::Because("it must be longer than zero".to_owned())),
             period => Ok(period),
         }
     }
 
     fn show(value: &Duration) -> Option<String> {
-        Wait::show(value)
+        WaitTime::show(value)
     }
 }
 
 /// Yes or no.
 pub(crate) struct Switch;
 
-impl Kind for Switch {
+impl ValueKind for Switch {
     type Value = bool;
     const BARE_BOOLEAN: bool = true;
 
@@ -69,8 +71,8 @@ impl Kind for Switch {
         vec!["true", "false"]
     }
 
-    fn parse(text: &str) -> Result<bool, Refusal> {
-        text.parse().map_err(|_| Refusal::Unexpected)
+    fn parse(text: &str) -> Result<bool, ValueRefusal> {
+        text.parse().map_err(|_| ValueRefusal::Unexpected)
     }
 
     fn show(value: &bool) -> Option<String> {
@@ -81,7 +83,7 @@ impl Kind for Switch {
 /// A number of bytes, at least `MIN`.
 pub(crate) struct Size<const MIN: u64>;
 
-impl<const MIN: u64> Kind for Size<MIN> {
+impl<const MIN: u64> ValueKind for Size<MIN> {
     type Value = usize;
     const BARE_INTEGER: bool = true;
 
@@ -95,9 +97,9 @@ impl<const MIN: u64> Kind for Size<MIN> {
         }
     }
 
-    fn parse(text: &str) -> Result<usize, Refusal> {
-        let size = parse_size(text).filter(|size| *size >= MIN).ok_or(Refusal::Unexpected)?;
-        usize::try_from(size).map_err(|_| Refusal::Unexpected)
+    fn parse(text: &str) -> Result<usize, ValueRefusal> {
+        let size = parse_size(text).filter(|size| *size >= MIN).ok_or(ValueRefusal::Unexpected)?;
+        usize::try_from(size).map_err(|_| ValueRefusal::Unexpected)
     }
 
     fn show(value: &usize) -> Option<String> {
@@ -108,7 +110,7 @@ impl<const MIN: u64> Kind for Size<MIN> {
 /// A size in bytes, at most `MAX`.
 pub(crate) struct SizeUpTo<const MAX: usize>;
 
-impl<const MAX: usize> Kind for SizeUpTo<MAX> {
+impl<const MAX: usize> ValueKind for SizeUpTo<MAX> {
     type Value = usize;
     const BARE_INTEGER: bool = true;
 
@@ -116,8 +118,8 @@ impl<const MAX: usize> Kind for SizeUpTo<MAX> {
         format!("a size such as \"64KiB\", \"1MiB\", \"10MB\" or 4096, at most {}", show_size(MAX as u64))
     }
 
-    fn parse(text: &str) -> Result<usize, Refusal> {
-        Size::<0>::parse(text).ok().filter(|size| *size <= MAX).ok_or(Refusal::Unexpected)
+    fn parse(text: &str) -> Result<usize, ValueRefusal> {
+        Size::<0>::parse(text).ok().filter(|size| *size <= MAX).ok_or(ValueRefusal::Unexpected)
     }
 
     fn show(value: &usize) -> Option<String> {
@@ -128,7 +130,7 @@ impl<const MAX: usize> Kind for SizeUpTo<MAX> {
 /// A number of things, from `MIN` to `MAX`.
 pub(crate) struct Count<const MIN: usize, const MAX: usize>;
 
-impl<const MIN: usize, const MAX: usize> Kind for Count<MIN, MAX> {
+impl<const MIN: usize, const MAX: usize> ValueKind for Count<MIN, MAX> {
     type Value = usize;
     const BARE_INTEGER: bool = true;
 
@@ -136,9 +138,9 @@ impl<const MIN: usize, const MAX: usize> Kind for Count<MIN, MAX> {
         format!("an integer from {MIN} to {MAX}")
     }
 
-    fn parse(text: &str) -> Result<usize, Refusal> {
+    fn parse(text: &str) -> Result<usize, ValueRefusal> {
         let count = text.parse().ok().filter(|count| (MIN..=MAX).contains(count));
-        count.ok_or(Refusal::Unexpected)
+        count.ok_or(ValueRefusal::Unexpected)
     }
 
     fn show(value: &usize) -> Option<String> {
@@ -147,9 +149,9 @@ impl<const MIN: usize, const MAX: usize> Kind for Count<MIN, MAX> {
 }
 
 /// A number of tries, from `MIN` to `MAX`.
-pub(crate) struct Tries<const MIN: usize, const MAX: usize>;
+pub(crate) struct TryCount<const MIN: usize, const MAX: usize>;
 
-impl<const MIN: usize, const MAX: usize> Kind for Tries<MIN, MAX> {
+impl<const MIN: usize, const MAX: usize> ValueKind for TryCount<MIN, MAX> {
     type Value = u32;
     const BARE_INTEGER: bool = true;
 
@@ -157,8 +159,8 @@ impl<const MIN: usize, const MAX: usize> Kind for Tries<MIN, MAX> {
         Count::<MIN, MAX>::expected()
     }
 
-    fn parse(text: &str) -> Result<u32, Refusal> {
-        u32::try_from(Count::<MIN, MAX>::parse(text)?).map_err(|_| Refusal::Unexpected)
+    fn parse(text: &str) -> Result<u32, ValueRefusal> {
+        u32::try_from(Count::<MIN, MAX>::parse(text)?).map_err(|_| ValueRefusal::Unexpected)
     }
 
     fn show(value: &u32) -> Option<String> {
@@ -166,17 +168,17 @@ impl<const MIN: usize, const MAX: usize> Kind for Tries<MIN, MAX> {
     }
 }
 
-impl Kind for SocketAddr {
+impl ValueKind for SocketAddr {
     type Value = SocketAddr;
 
     fn expected() -> String {
         "an IP address and a port, such as \"127.0.0.1:8080\" or \"[::1]:8080\"".to_owned()
     }
 
-    fn parse(text: &str) -> Result<SocketAddr, Refusal> {
+    fn parse(text: &str) -> Result<SocketAddr, ValueRefusal> {
         text.parse().map_err(|_| match text.strip_prefix("localhost:") {
-            Some(port) => Refusal::DidYouMean(format!("127.0.0.1:{port}")),
-            None => Refusal::Unexpected,
+            Some(port) => ValueRefusal::DidYouMean(format!("127.0.0.1:{port}")),
+            None => ValueRefusal::Unexpected,
         })
     }
 
@@ -185,15 +187,15 @@ impl Kind for SocketAddr {
     }
 }
 
-impl Kind for HeaderName {
+impl ValueKind for HeaderName {
     type Value = HeaderName;
 
     fn expected() -> String {
         "a header's name, such as \"X-Caller\"".to_owned()
     }
 
-    fn parse(text: &str) -> Result<HeaderName, Refusal> {
-        text.parse().map_err(|_| Refusal::Unexpected)
+    fn parse(text: &str) -> Result<HeaderName, ValueRefusal> {
+        text.parse().map_err(|_| ValueRefusal::Unexpected)
     }
 
     /// Shows the name with a capital in each word.
@@ -208,7 +210,7 @@ impl Kind for HeaderName {
 }
 
 /// Number of a tier.
-impl Kind for Tier {
+impl ValueKind for Tier {
     type Value = Tier;
     const BARE_INTEGER: bool = true;
 
@@ -220,9 +222,9 @@ impl Kind for Tier {
         vec!["1", "2", "3"]
     }
 
-    fn parse(text: &str) -> Result<Tier, Refusal> {
+    fn parse(text: &str) -> Result<Tier, ValueRefusal> {
         let tier = Tier::ALL.into_iter().find(|tier| tier.number().to_string() == text);
-        tier.ok_or(Refusal::Unexpected)
+        tier.ok_or(ValueRefusal::Unexpected)
     }
 
     fn show(value: &Tier) -> Option<String> {
@@ -231,7 +233,7 @@ impl Kind for Tier {
 }
 
 /// Status that can mean "not executed": no success is one.
-impl Kind for StatusCode {
+impl ValueKind for StatusCode {
     type Value = StatusCode;
     const BARE_INTEGER: bool = true;
 
@@ -239,9 +241,9 @@ impl Kind for StatusCode {
         "an HTTP status from 400 to 599".to_owned()
     }
 
-    fn parse(text: &str) -> Result<StatusCode, Refusal> {
+    fn parse(text: &str) -> Result<StatusCode, ValueRefusal> {
         let status = text.parse().ok().filter(|status: &StatusCode| (400..600).contains(&status.as_u16()));
-        status.ok_or(Refusal::Unexpected)
+        status.ok_or(ValueRefusal::Unexpected)
     }
 
     fn show(value: &StatusCode) -> Option<String> {
@@ -249,15 +251,15 @@ impl Kind for StatusCode {
     }
 }
 
-impl Kind for JsonPointer {
+impl ValueKind for JsonPointer {
     type Value = JsonPointer;
 
     fn expected() -> String {
         "a JSON Pointer such as \"/payment/reference\"".to_owned()
     }
 
-    fn parse(text: &str) -> Result<JsonPointer, Refusal> {
-        JsonPointer::parse(text).map_err(|error| Refusal::Because(error.to_string()))
+    fn parse(text: &str) -> Result<JsonPointer, ValueRefusal> {
+        JsonPointer::parse(text).map_err(|error| ValueRefusal::Because(error.to_string()))
     }
 
     fn show(value: &JsonPointer) -> Option<String> {
@@ -265,15 +267,15 @@ impl Kind for JsonPointer {
     }
 }
 
-impl Kind for OperationName {
+impl ValueKind for OperationName {
     type Value = OperationName;
 
     fn expected() -> String {
         "the name of an operation, such as \"payments.create\"".to_owned()
     }
 
-    fn parse(text: &str) -> Result<OperationName, Refusal> {
-        OperationName::new(text).map_err(|error| Refusal::Because(error.to_string()))
+    fn parse(text: &str) -> Result<OperationName, ValueRefusal> {
+        OperationName::new(text).map_err(|error| ValueRefusal::Because(error.to_string()))
     }
 
     fn show(value: &OperationName) -> Option<String> {

@@ -11,7 +11,7 @@ use semel_core::redact::redact;
 
 use crate::engine::addresses::AddressChecks;
 use crate::engine::findings::Findings;
-use crate::engine::kind::{Kind, Refusal, quoted};
+use crate::engine::kind::{ValueKind, ValueRefusal, quoted};
 use crate::parts::secret::is_readable_by_others;
 
 /// The address of a service that the gateway asks: an `http://` or `https://` URL.
@@ -143,19 +143,19 @@ pub(crate) fn exposed(findings: &mut Findings, path: &str, what: &str) {
     }
 }
 
-impl Kind for ServiceAddress {
+impl ValueKind for ServiceAddress {
     type Value = ServiceAddress;
 
     fn expected() -> String {
         "an address such as \"https://authz.internal/check\"".to_owned()
     }
 
-    fn parse(text: &str) -> Result<ServiceAddress, Refusal> {
-        ServiceAddress::new(text).ok_or(Refusal::Unexpected)
+    fn parse(text: &str) -> Result<ServiceAddress, ValueRefusal> {
+        ServiceAddress::new(text).ok_or(ValueRefusal::Unexpected)
     }
 
-    fn check_address(value: &ServiceAddress, checks: &AddressChecks) -> Result<(), Refusal> {
-        (checks.service)(&value.text).map_err(Refusal::Because)
+    fn check_address(value: &ServiceAddress, checks: &AddressChecks) -> Result<(), ValueRefusal> {
+        (checks.service)(&value.text).map_err(ValueRefusal::Because)
     }
 
     fn show(value: &ServiceAddress) -> Option<String> {

@@ -6,8 +6,8 @@ use semel_core::Principal;
 use semel_core::redact::redact;
 
 use crate::engine::addresses::AddressChecks;
-use crate::engine::kind::{Kind, Refusal, Wrong, quoted};
-use crate::engine::value::{Content, Value};
+use crate::engine::kind::{ValueKind, ValueRefusal, Wrong, quoted};
+use crate::engine::value::{SettingValue, ValueContent};
 
 /// Name of a variable with a secret, which never stands in a settings file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,17 +20,17 @@ impl VariableName {
     }
 }
 
-impl Kind for VariableName {
+impl ValueKind for VariableName {
     type Value = VariableName;
 
     fn expected() -> String {
         "the name of an environment variable, such as \"PROVIDER_TOKEN\"".to_owned()
     }
 
-    fn parse(text: &str) -> Result<VariableName, Refusal> {
+    fn parse(text: &str) -> Result<VariableName, ValueRefusal> {
         let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_';
         if text.is_empty() || text.starts_with(|c: char| c.is_ascii_digit()) || !text.chars().all(allowed) {
-            return Err(Refusal::Because("the secret itself does not belong here".to_owned()));
+            return Err(ValueRefusal::Because("the secret itself does not belong here".to_owned()));
         }
         Ok(VariableName(text.to_owned()))
     }
@@ -43,16 +43,16 @@ impl Kind for VariableName {
 /// The path of a file.
 pub(crate) struct FilePath;
 
-impl Kind for FilePath {
+impl ValueKind for FilePath {
     type Value = PathBuf;
 
     fn expected() -> String {
         "the path of a file".to_owned()
     }
 
-    fn parse(text: &str) -> Result<PathBuf, Refusal> {
+    fn parse(text: &str) -> Result<PathBuf, ValueRefusal> {
         if text.is_empty() || text.contains(char::is_control) {
-            return Err(Refusal::Unexpected);
+            return Err(ValueRefusal::Unexpected);
         }
         Ok(PathBuf::from(text))
     }
@@ -65,22 +65,22 @@ impl Kind for FilePath {
 /// A program and its arguments.
 pub(crate) struct CommandLine;
 
-impl Kind for CommandLine {
+impl ValueKind for CommandLine {
     type Value = Vec<String>;
 
     fn expected() -> String {
         "a list of texts: a program and its arguments, without a shell".to_owned()
     }
 
-    fn parse(_: &str) -> Result<Vec<String>, Refusal> {
-        Err(Refusal::Unexpected)
+    fn parse(_: &str) -> Result<Vec<String>, ValueRefusal> {
+        Err(ValueRefusal::Unexpected)
     }
 
-    fn read(value: &Value, _: &AddressChecks) -> Result<Vec<String>, Wrong> {
-        let refuse = || Wrong::new(value, &Self::expected(), &Refusal::Unexpected);
-        let Content::List(elements) = &value.content else { return Err(refuse()) };
-        let text = |element: &Value| match &element.content {
-            Content::Text(text) if !text.contains('\0') => Some(text.clone()),
+    fn read(value: &SettingValue, _: &AddressChecks) -> Result<Vec<String>, Wrong> {
+        let refuse = || Wrong::new(value, &Self::expected(), &ValueRefusal::Unexpected);
+        let ValueContent::List(elements) = &value.content else { return Err(refuse()) };
+        let text = |element: &SettingValue| match &element.content {
+            ValueContent::Text(text) if !text.contains('\0') => Some(text.clone()),
             _ => None,
         };
         let words: Vec<String> = elements.iter().map(text).collect::<Option<_>>().ok_or_else(refuse)?;
@@ -97,18 +97,18 @@ impl Kind for CommandLine {
 /// Text that is not blank.
 pub(crate) struct Text;
 
-impl Kind for Text {
+impl ValueKind for Text {
     type Value = String;
 
     fn expected() -> String {
         "a text that is not empty".to_owned()
     }
 
-    fn parse(text: &str) -> Result<String, Refusal> {
+    fn parse(text: &str) -> Result<String, ValueRefusal> {
         match text {
-            "" => Err(Refusal::Unexpected),
+            "" => Err(ValueRefusal::Unexpected),
             text if text.contains(char::is_control) => {
-                Err(Refusal::Because("it holds a control character".to_owned()))
+                Err(ValueRefusal::Because("it holds a control character".to_owned()))
             }
             text => Ok(text.to_owned()),
         }
@@ -120,18 +120,18 @@ impl Kind for Text {
 }
 
 /// The name of a tenant or a caller.
-pub(crate) struct Name;
+pub(crate) struct PrincipalName;
 
-impl Kind for Name {
+impl ValueKind for PrincipalName {
     type Value = String;
 
     fn expected() -> String {
         "a name as authentication gives it, such as \"acme\"".to_owned()
     }
 
-    fn parse(text: &str) -> Result<String, Refusal> {
+    fn parse(text: &str) -> Result<String, ValueRefusal> {
         // Tenants and callers have the same rules for names.
-        Principal::new(text, text).map_err(|error| Refusal::Because(error.to_string()))?;
+        Principal::new(text, text).map_err(|error| ValueRefusal::Because(error.to_string()))?;
         Ok(text.to_owned())
     }
 

@@ -3,12 +3,12 @@
 use http::StatusCode;
 
 use crate::engine::findings::Findings;
-use crate::engine::kind::{Kind, Refusal, quoted};
+use crate::engine::kind::{ValueKind, ValueRefusal, quoted};
 
 /// A word of a provider, such as a status.
-pub(crate) struct Word;
+pub(crate) struct ProviderWord;
 
-impl Kind for Word {
+impl ValueKind for ProviderWord {
     type Value = String;
     const BARE_INTEGER: bool = true;
     const BARE_BOOLEAN: bool = true;
@@ -17,8 +17,8 @@ impl Kind for Word {
         "a word of the provider, such as \"captured\"".to_owned()
     }
 
-    fn parse(text: &str) -> Result<String, Refusal> {
-        if text.is_empty() { Err(Refusal::Unexpected) } else { Ok(text.to_owned()) }
+    fn parse(text: &str) -> Result<String, ValueRefusal> {
+        if text.is_empty() { Err(ValueRefusal::Unexpected) } else { Ok(text.to_owned()) }
     }
 
     fn show(value: &String) -> Option<String> {
@@ -29,7 +29,7 @@ impl Kind for Word {
 /// The status of an answer that is no failure.
 pub(crate) struct GoodStatus;
 
-impl Kind for GoodStatus {
+impl ValueKind for GoodStatus {
     type Value = StatusCode;
     const BARE_INTEGER: bool = true;
 
@@ -37,9 +37,9 @@ impl Kind for GoodStatus {
         "an HTTP status from 200 to 399".to_owned()
     }
 
-    fn parse(text: &str) -> Result<StatusCode, Refusal> {
+    fn parse(text: &str) -> Result<StatusCode, ValueRefusal> {
         let status = text.parse().ok().filter(|status: &StatusCode| (200..400).contains(&status.as_u16()));
-        status.ok_or(Refusal::Unexpected)
+        status.ok_or(ValueRefusal::Unexpected)
     }
 
     fn show(value: &StatusCode) -> Option<String> {

@@ -3,10 +3,10 @@
 use std::net::{IpAddr, SocketAddr};
 
 use crate::engine::findings::Findings;
-use crate::engine::kind::{Choice, Kind, Maybe, Refusal, Words, quoted};
+use crate::engine::kind::{Choice, Maybe, ValueKind, ValueRefusal, Words, quoted};
 use crate::engine::setting::{Setting, setting};
 use crate::engine::table::{collected, read_table};
-use crate::engine::value::{Content, Table, Value};
+use crate::engine::value::{SettingValue, Table, ValueContent};
 use crate::parts::secret::{SecretSource, SecretTable, one_source};
 use crate::parts::text::{CommandLine, FilePath, VariableName};
 
@@ -122,7 +122,7 @@ pub(crate) fn read(findings: &mut Findings, target: &mut AdminTable, table: &Tab
             findings.unknown(entry, &path, ["token"]);
             continue;
         }
-        target.are_more |= !matches!(entry.value.content, Content::List(_));
+        target.are_more |= !matches!(entry.value.content, ValueContent::List(_));
         for value in collected(findings, &path, entry) {
             match read_token(findings, &value) {
                 Some(token) => target.tokens.push(token),
@@ -132,15 +132,15 @@ pub(crate) fn read(findings: &mut Findings, target: &mut AdminTable, table: &Tab
     }
 }
 
-fn read_token(findings: &mut Findings, value: &Value) -> Option<TokenTable> {
-    let Content::Table(entries) = &value.content else {
+fn read_token(findings: &mut Findings, value: &SettingValue) -> Option<TokenTable> {
+    let ValueContent::Table(entries) = &value.content else {
         let message = format!("expected a table, written `[[admin.token]]`, found {}", value.content);
         findings.error(value.origin.clone(), "admin.token", message);
         return None;
     };
     let name = entries.iter().find(|entry| entry.name == "name").map(|entry| &entry.value.content);
     let prefix = match name {
-        Some(Content::Text(name)) if TokenName::parse(name).is_ok() => format!("admin.token.{name}"),
+        Some(ValueContent::Text(name)) if TokenName::parse(name).is_ok() => format!("admin.token.{name}"),
         _ => "admin.token".to_owned(),
     };
     let mut token = TokenTable::default();
@@ -181,17 +181,17 @@ pub(crate) fn check(findings: &mut Findings, table: &AdminTable, listen: SocketA
 /// The name of a token.
 pub(crate) struct TokenName;
 
-impl Kind for TokenName {
+impl ValueKind for TokenName {
     type Value = String;
 
     fn expected() -> String {
         "a name of 1 to 64 letters, digits, dots, dashes or underscores, such as \"alice\"".to_owned()
     }
 
-    fn parse(text: &str) -> Result<String, Refusal> {
+    fn parse(text: &str) -> Result<String, ValueRefusal> {
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         let is_name = (1..=64).contains(&text.len()) && text.chars().all(allowed);
-        if is_name { Ok(text.to_owned()) } else { Err(Refusal::Unexpected) }
+        if is_name { Ok(text.to_owned()) } else { Err(ValueRefusal::Unexpected) }
     }
 
     fn show(value: &String) -> Option<String> {
@@ -202,20 +202,20 @@ impl Kind for TokenName {
 /// A host as a browser names it, without a port.
 pub(crate) struct HostName;
 
-impl Kind for HostName {
+impl ValueKind for HostName {
     type Value = String;
 
     fn expected() -> String {
         "the name or the address of a host, without a port, such as \"admin.internal\"".to_owned()
     }
 
-    fn parse(text: &str) -> Result<String, Refusal> {
+    fn parse(text: &str) -> Result<String, ValueRefusal> {
         if let Ok(address) = text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
             return Ok(address.to_string());
         }
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if text.is_empty() || text.len() > 253 || !text.chars().all(allowed) {
-            return Err(Refusal::Unexpected);
+            return Err(ValueRefusal::Unexpected);
         }
         Ok(text.to_ascii_lowercase())
     }

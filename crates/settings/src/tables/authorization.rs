@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::engine::kind::OrOff;
 use crate::engine::setting::{Setting, setting};
-use crate::parts::scalar::{Period, Wait};
+use crate::parts::scalar::{Period, WaitTime};
 use crate::parts::service::{ServiceAddress, ServiceTls};
 use crate::parts::text::FilePath;
 
@@ -41,7 +41,12 @@ pub(crate) const AUTHORIZATION: &[Setting<Authorization>] = &[
         "Who is asked whether a caller may, for each command and each replay"
     ),
     setting!("authorize_timeout", Period, timeout, "How long that answer may take; then nothing runs"),
-    setting!("authorize_cache", Wait, cache, "How long a yes is remembered, for a caller and an operation"),
+    setting!(
+        "authorize_cache",
+        WaitTime,
+        cache,
+        "How long a yes is remembered, for a caller and an operation"
+    ),
     setting!(
         "authorize_ca",
         OrOff<FilePath>,

@@ -5,9 +5,9 @@ use std::time::Duration;
 use http::Uri;
 
 use crate::engine::findings::Findings;
-use crate::engine::kind::{Choice, Kind, List, Refusal, Words, quoted};
+use crate::engine::kind::{Choice, List, ValueKind, ValueRefusal, Words, quoted};
 use crate::engine::setting::{Setting, setting};
-use crate::parts::scalar::{Switch, Wait};
+use crate::parts::scalar::{Switch, WaitTime};
 
 /// An origin whose pages may read answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub(crate) const CORS: &[Setting<CorsSettings>] = &[
         preflight,
         "Who answers the preflights of commands and other routes of the upstream"
     ),
-    setting!("max_age", Wait, max_age, "How long browsers remember the gateway's answer to a preflight"),
+    setting!("max_age", WaitTime, max_age, "How long browsers remember the gateway's answer to a preflight"),
 ];
 
 impl Words for Preflight {
@@ -75,7 +75,7 @@ impl Words for Preflight {
         &[("upstream", Preflight::Upstream), ("gateway", Preflight::Gateway)];
 }
 
-impl Kind for CorsOrigin {
+impl ValueKind for CorsOrigin {
     type Value = CorsOrigin;
 
     fn expected() -> String {
@@ -83,16 +83,16 @@ impl Kind for CorsOrigin {
             .to_owned()
     }
 
-    fn parse(text: &str) -> Result<CorsOrigin, Refusal> {
+    fn parse(text: &str) -> Result<CorsOrigin, ValueRefusal> {
         if text == "*" {
             return Ok(CorsOrigin::Any);
         }
-        let uri: Uri = text.parse().map_err(|_| Refusal::Unexpected)?;
+        let uri: Uri = text.parse().map_err(|_| ValueRefusal::Unexpected)?;
         let (Some(scheme), Some(authority)) = (uri.scheme_str(), uri.authority()) else {
-            return Err(Refusal::Unexpected);
+            return Err(ValueRefusal::Unexpected);
         };
         if authority.as_str().contains('@') || authority.host().contains('*') {
-            return Err(Refusal::Unexpected);
+            return Err(ValueRefusal::Unexpected);
         }
         let default_port = match scheme {
             "http" => Some(80),
@@ -104,7 +104,7 @@ impl Kind for CorsOrigin {
             Some(port) => format!("{scheme}://{host}:{port}"),
             None => format!("{scheme}://{host}"),
         };
-        if origin == text { Ok(CorsOrigin::Exact(origin)) } else { Err(Refusal::DidYouMean(origin)) }
+        if origin == text { Ok(CorsOrigin::Exact(origin)) } else { Err(ValueRefusal::DidYouMean(origin)) }
     }
 
     fn show(value: &CorsOrigin) -> Option<String> {
@@ -151,12 +151,12 @@ mod tests {
             ("http://app.example:80", "http://app.example"),
         ] {
             assert!(
-                matches!(CorsOrigin::parse(text), Err(Refusal::DidYouMean(near)) if near == meant),
+                matches!(CorsOrigin::parse(text), Err(ValueRefusal::DidYouMean(near)) if near == meant),
                 "{text}"
             );
         }
         for text in ["", "null", "app.example", "https://*.example", "https://u@app.example", "https://"] {
-            assert!(matches!(CorsOrigin::parse(text), Err(Refusal::Unexpected)), "{text}");
+            assert!(matches!(CorsOrigin::parse(text), Err(ValueRefusal::Unexpected)), "{text}");
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::engine::findings::Findings;
 use crate::engine::kind::{Choice, List, OrOff, Words};
 use crate::engine::setting::{Setting, setting};
 use crate::engine::source::Origin;
-use crate::parts::scalar::{Count, Period, Size, SizeUpTo, Switch, Wait};
+use crate::parts::scalar::{Count, Period, Size, SizeUpTo, Switch, WaitTime};
 
 /// Settings of `[defaults]`; an `[[operation]]` may override each.
 pub(crate) const DEFAULTS: &[Setting<Policy>] = &[
@@ -60,7 +60,7 @@ pub(crate) const DEFAULTS: &[Setting<Policy>] = &[
         late_answer,
         "How long an answer is still read after timeout, if the request was sent whole"
     ),
-    setting!("wait", Wait, wait, "How long a concurrent duplicate waits for the winner"),
+    setting!("wait", WaitTime, wait, "How long a concurrent duplicate waits for the winner"),
     setting!(
         "in_progress",
         Choice<InProgress>,
@@ -78,7 +78,7 @@ pub(crate) const DEFAULTS: &[Setting<Policy>] = &[
     setting!("tombstone_ttl", Period, tombstone_ttl, "How long on_expired = \"refuse\" remembers a key"),
     setting!(
         "quarantine_margin",
-        Wait,
+        WaitTime,
         quarantine_margin,
         "Added to lease, timeout and late_answer before a verdict of not-executed may free a key"
     ),

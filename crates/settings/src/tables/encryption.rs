@@ -4,11 +4,11 @@ use semel_core::Plaintext;
 use semel_core::vault::is_key_id;
 
 use crate::engine::findings::Findings;
-use crate::engine::kind::{Choice, Kind, Maybe, Refusal, Words, quoted};
+use crate::engine::kind::{Choice, Maybe, ValueKind, ValueRefusal, Words, quoted};
 use crate::engine::setting::{Setting, setting};
 use crate::engine::source::Origin;
 use crate::engine::table::{collected, find, names, read_table};
-use crate::engine::value::{Content, Table, Value};
+use crate::engine::value::{SettingValue, Table, ValueContent};
 use crate::parts::secret::{SecretSource, SecretTable, one_source};
 use crate::parts::text::{CommandLine, FilePath, VariableName};
 
@@ -126,7 +126,7 @@ pub(crate) fn read(findings: &mut Findings, target: &mut EncryptionTable, table:
     for entry in table {
         let path = format!("encryption.{}", entry.name);
         if entry.name == "key" {
-            target.are_more |= !matches!(entry.value.content, Content::List(_));
+            target.are_more |= !matches!(entry.value.content, ValueContent::List(_));
             for value in collected(findings, &path, entry) {
                 match read_key(findings, &value) {
                     Some(key) => target.keys.push(key),
@@ -141,15 +141,15 @@ pub(crate) fn read(findings: &mut Findings, target: &mut EncryptionTable, table:
     }
 }
 
-fn read_key(findings: &mut Findings, value: &Value) -> Option<KeyTable> {
-    let Content::Table(entries) = &value.content else {
+fn read_key(findings: &mut Findings, value: &SettingValue) -> Option<KeyTable> {
+    let ValueContent::Table(entries) = &value.content else {
         let message = format!("expected a table, written `[[encryption.key]]`, found {}", value.content);
         findings.error(value.origin.clone(), "encryption.key", message);
         return None;
     };
     let id = entries.iter().find(|entry| entry.name == "id").map(|entry| &entry.value.content);
     let prefix = match id {
-        Some(Content::Text(id)) if is_key_id(id) => format!("encryption.key.{id}"),
+        Some(ValueContent::Text(id)) if is_key_id(id) => format!("encryption.key.{id}"),
         _ => "encryption.key".to_owned(),
     };
     let mut key = KeyTable { origin: Some(value.origin.clone()), ..KeyTable::default() };
@@ -204,7 +204,7 @@ pub(crate) fn warn(findings: &mut Findings, encryption: &Encryption) {
 /// The id of a key.
 pub(crate) struct KeyId;
 
-impl Kind for KeyId {
+impl ValueKind for KeyId {
     type Value = String;
 
     fn expected() -> String {
@@ -212,8 +212,8 @@ impl Kind for KeyId {
             .to_owned()
     }
 
-    fn parse(text: &str) -> Result<String, Refusal> {
-        if is_key_id(text) { Ok(text.to_owned()) } else { Err(Refusal::Unexpected) }
+    fn parse(text: &str) -> Result<String, ValueRefusal> {
+        if is_key_id(text) { Ok(text.to_owned()) } else { Err(ValueRefusal::Unexpected) }
     }
 
     fn show(value: &String) -> Option<String> {

@@ -1,6 +1,6 @@
 //! `hosts`: the names of the service behind the gateway.
 
-use crate::engine::kind::{Kind, Refusal, quoted};
+use crate::engine::kind::{ValueKind, ValueRefusal, quoted};
 
 /// Name of the service: a host, with a port if only that port is meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,15 +55,15 @@ fn split(text: &str) -> Option<(&str, Option<&str>)> {
     }
 }
 
-impl Kind for ServiceHost {
+impl ValueKind for ServiceHost {
     type Value = ServiceHost;
 
     fn expected() -> String {
         "a host with an optional port, such as \"api.example.com\"".to_owned()
     }
 
-    fn parse(text: &str) -> Result<ServiceHost, Refusal> {
-        ServiceHost::parse(text).ok_or(Refusal::Unexpected)
+    fn parse(text: &str) -> Result<ServiceHost, ValueRefusal> {
+        ServiceHost::parse(text).ok_or(ValueRefusal::Unexpected)
     }
 
     fn show(value: &ServiceHost) -> Option<String> {

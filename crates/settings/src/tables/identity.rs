@@ -17,7 +17,7 @@ use crate::tables::jwt::{JwtSettings, JwtTable};
 
 /// The source of tenant and caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Identity {
+pub enum PrincipalSource {
     /// No identity: every caller is `local`. Only for a listener that no other machine can reach.
     #[default]
     None,

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use crate::engine::findings::Findings;
-use crate::engine::kind::{Kind, Refusal, Words, quoted};
+use crate::engine::kind::{ValueKind, ValueRefusal, Words, quoted};
 use crate::parts::service::{self, ServiceAddress, ServiceTls};
 use crate::parts::text::VariableName;
 use crate::tables::client_certificate::CertificateTable;
-use crate::tables::jwt::{Claim, JwtTable};
+use crate::tables::jwt::{JwtClaim, JwtTable};
 
 /// Service that knows tokens and sessions, and its questions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct IntrospectionSettings {
     /// The source of the tenant.
     pub tenant: TenantSource,
     /// Member of the answer that names the caller.
-    pub caller: Claim,
+    pub caller: JwtClaim,
     /// Longest credential in bytes.
     pub max_token: usize,
     /// TLS with the service.
@@ -52,7 +52,7 @@ pub enum TenantSource {
     /// One tenant for all callers.
     Fixed(String),
     /// Member of the answer that names the tenant.
-    Claim(Claim),
+    Claim(JwtClaim),
 }
 
 /// Settings of `[identity]` about introspection, unchecked.
@@ -159,18 +159,18 @@ impl Words for Presentation {
 /// The name of a cookie: a token of RFC 9110.
 pub(crate) struct CookieName;
 
-impl Kind for CookieName {
+impl ValueKind for CookieName {
     type Value = String;
 
     fn expected() -> String {
         "the name of a cookie, such as \"session\"".to_owned()
     }
 
-    fn parse(text: &str) -> Result<String, Refusal> {
+    fn parse(text: &str) -> Result<String, ValueRefusal> {
         let allowed = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
         match !text.is_empty() && text.chars().all(allowed) {
             true => Ok(text.to_owned()),
-            false => Err(Refusal::Unexpected),
+            false => Err(ValueRefusal::Unexpected),
         }
     }
 

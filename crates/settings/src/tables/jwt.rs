@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::engine::addresses::AddressChecks;
 use crate::engine::findings::Findings;
-use crate::engine::kind::{Kind, Refusal, Words, quoted};
+use crate::engine::kind::{ValueKind, ValueRefusal, Words, quoted};
 use crate::parts::service::{self, ServiceAddress, ServiceTls};
 
 /// Rules for checking a token.
@@ -25,9 +25,9 @@ pub struct JwtSettings {
     /// The algorithms that may sign a token.
     pub algorithms: Vec<SigningAlgorithm>,
     /// The claim that names the tenant.
-    pub tenant: Claim,
+    pub tenant: JwtClaim,
     /// The claim that names the caller within the tenant.
-    pub caller: Claim,
+    pub caller: JwtClaim,
     /// Largest difference between the issuer's clock and this machine's.
     pub leeway: Duration,
     /// Interval between two fetches of the keys.
@@ -81,19 +81,19 @@ impl SigningAlgorithm {
 
 /// A claim: the name of a member, or a JSON Pointer to one further down.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
+pub struct JwtClaim {
     text: String,
     pointer: String,
 }
 
-impl Claim {
+impl JwtClaim {
     /// Makes the claim of this name, which begins with a slash if it is a pointer.
-    pub fn new(text: &str) -> Claim {
+    pub fn new(text: &str) -> JwtClaim {
         let pointer = match text.starts_with('/') {
             true => text.to_owned(),
             false => format!("/{}", text.replace('~', "~0").replace('/', "~1")),
         };
-        Claim { text: text.to_owned(), pointer }
+        JwtClaim { text: text.to_owned(), pointer }
     }
 
     /// Returns the value of this claim.
@@ -102,7 +102,7 @@ impl Claim {
     }
 }
 
-impl fmt::Display for Claim {
+impl fmt::Display for JwtClaim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
@@ -115,8 +115,8 @@ pub(crate) struct JwtTable {
     pub(crate) issuer: Option<String>,
     pub(crate) audience: Option<String>,
     pub(crate) algorithms: Vec<SigningAlgorithm>,
-    pub(crate) tenant_claim: Claim,
-    pub(crate) caller_claim: Claim,
+    pub(crate) tenant_claim: JwtClaim,
+    pub(crate) caller_claim: JwtClaim,
     pub(crate) leeway: Duration,
     pub(crate) jwks_refresh: Duration,
     pub(crate) max_token: usize,
@@ -129,8 +129,8 @@ impl Default for JwtTable {
             issuer: None,
             audience: None,
             algorithms: vec![SigningAlgorithm::Rs256, SigningAlgorithm::Es256, SigningAlgorithm::EdDsa],
-            tenant_claim: Claim::new("tenant"),
-            caller_claim: Claim::new("sub"),
+            tenant_claim: JwtClaim::new("tenant"),
+            caller_claim: JwtClaim::new("sub"),
             leeway: Duration::from_secs(30),
             jwks_refresh: Duration::from_secs(5 * 60),
             max_token: 8 * 1024,
@@ -212,27 +212,27 @@ impl Words for SigningAlgorithm {
     const WORDS: &'static [(&'static str, Self)] = SigningAlgorithm::NAMES;
 }
 
-impl Kind for KeySource {
+impl ValueKind for KeySource {
     type Value = KeySource;
 
     fn expected() -> String {
         "a file, or an address that begins with http:// or https://".to_owned()
     }
 
-    fn parse(text: &str) -> Result<KeySource, Refusal> {
+    fn parse(text: &str) -> Result<KeySource, ValueRefusal> {
         if text.contains("://") {
             return ServiceAddress::parse(text).map(KeySource::Url);
         }
         match text {
-            "" => Err(Refusal::Unexpected),
+            "" => Err(ValueRefusal::Unexpected),
             text if text.contains(char::is_control) => {
-                Err(Refusal::Because("it holds a control character".to_owned()))
+                Err(ValueRefusal::Because("it holds a control character".to_owned()))
             }
             path => Ok(KeySource::File(PathBuf::from(path))),
         }
     }
 
-    fn check_address(value: &KeySource, checks: &AddressChecks) -> Result<(), Refusal> {
+    fn check_address(value: &KeySource, checks: &AddressChecks) -> Result<(), ValueRefusal> {
         match value {
             KeySource::Url(address) => ServiceAddress::check_address(address, checks),
             KeySource::File(_) => Ok(()),
@@ -244,24 +244,24 @@ impl Kind for KeySource {
     }
 }
 
-impl Kind for Claim {
-    type Value = Claim;
+impl ValueKind for JwtClaim {
+    type Value = JwtClaim;
 
     fn expected() -> String {
         "the name of a claim, or a JSON Pointer such as \"/organization/id\"".to_owned()
     }
 
-    fn parse(text: &str) -> Result<Claim, Refusal> {
+    fn parse(text: &str) -> Result<JwtClaim, ValueRefusal> {
         if text.is_empty() {
-            return Err(Refusal::Unexpected);
+            return Err(ValueRefusal::Unexpected);
         }
         if text.starts_with('/') {
-            JsonPointer::parse(text).map_err(|error| Refusal::Because(error.to_string()))?;
+            JsonPointer::parse(text).map_err(|error| ValueRefusal::Because(error.to_string()))?;
         }
-        Ok(Claim::new(text))
+        Ok(JwtClaim::new(text))
     }
 
-    fn show(value: &Claim) -> Option<String> {
+    fn show(value: &JwtClaim) -> Option<String> {
         Some(quoted(&value.to_string()))
     }
 }
@@ -278,8 +278,8 @@ mod tests {
             ("a~b", "/a~0b"),
             ("/organization/id", "/organization/id"),
         ] {
-            assert_eq!(Claim::new(text).pointer, pointer);
-            assert_eq!(Claim::new(text).to_string(), text);
+            assert_eq!(JwtClaim::new(text).pointer, pointer);
+            assert_eq!(JwtClaim::new(text).to_string(), text);
         }
     }
 }

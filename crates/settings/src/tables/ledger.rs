@@ -8,9 +8,9 @@ use std::time::Duration;
 use semel_core::ledger::{Condition, Format};
 
 use crate::engine::findings::Findings;
-use crate::engine::kind::{Choice, Kind, List, Maybe, OrOff, Refusal, Words, quoted};
+use crate::engine::kind::{Choice, List, Maybe, OrOff, ValueKind, ValueRefusal, Words, quoted};
 use crate::engine::setting::{Setting, setting};
-use crate::parts::scalar::{Period, Size, Wait};
+use crate::parts::scalar::{Period, Size, WaitTime};
 use crate::parts::text::{FilePath, Text};
 use comparison::INPUT;
 
@@ -46,7 +46,7 @@ pub(crate) const LEDGER: &[Setting<LedgerTable>] = &[
     ),
     setting!("ours", Text, settings.ours, "What we believe was done: store, or a file"),
     setting!("interval", Period, interval, "How long from one comparison to the next"),
-    setting!("first_after", Wait, first_after, "How long from the start to the first comparison"),
+    setting!("first_after", WaitTime, first_after, "How long from the start to the first comparison"),
     setting!(
         "reference",
         Maybe<Text>,
@@ -113,7 +113,7 @@ pub(crate) const LEDGER: &[Setting<LedgerTable>] = &[
         "With ours from the store: only records of this operation",
         "\"payments.create\""
     ),
-    setting!("grace", Wait, settings.grace, "What is younger is not missed: it may be on its way"),
+    setting!("grace", WaitTime, settings.grace, "What is younger is not missed: it may be on its way"),
     setting!("max_age", OrOff<Period>, settings.max_age, "What is older is not missed: it may be forgotten"),
     setting!(
         "format",
@@ -200,15 +200,15 @@ pub(crate) fn check(findings: &mut Findings, table: &LedgerTable) -> Option<Ledg
 /// Column, and its required value.
 pub(crate) struct ConditionKind;
 
-impl Kind for ConditionKind {
+impl ValueKind for ConditionKind {
     type Value = Condition;
 
     fn expected() -> String {
         "a column or member and its value, such as \"status=captured\"".to_owned()
     }
 
-    fn parse(text: &str) -> Result<Condition, Refusal> {
-        parse_condition(text).ok_or(Refusal::Unexpected)
+    fn parse(text: &str) -> Result<Condition, ValueRefusal> {
+        parse_condition(text).ok_or(ValueRefusal::Unexpected)
     }
 
     fn show(value: &Condition) -> Option<String> {

@@ -5,12 +5,12 @@ use std::time::Duration;
 use semel_core::quota::{Allowance, Exception, Limits, Rate};
 
 use crate::engine::findings::Findings;
-use crate::engine::kind::{Kind, Maybe, OrOff, Refusal, quoted};
+use crate::engine::kind::{Maybe, OrOff, ValueKind, ValueRefusal, quoted};
 use crate::engine::setting::{Setting, setting};
 use crate::engine::table::read_table;
 use crate::engine::units::{MAX_SIZE, parse_duration, parse_size, show_duration, show_size};
-use crate::engine::value::{Content, Table, Value};
-use crate::parts::text::Name;
+use crate::engine::value::{SettingValue, Table, ValueContent};
+use crate::parts::text::PrincipalName;
 
 /// `[limits]`.
 pub(crate) const LIMITS: &[Setting<Limits>] = &[
@@ -28,7 +28,7 @@ pub(crate) const LIMITS: &[Setting<Limits>] = &[
     ),
     setting!(
         "tenant_active_keys",
-        OrOff<Keys>,
+        OrOff<KeyCount>,
         tenant.active_keys,
         "How many keys each tenant may have at a time"
     ),
@@ -52,7 +52,7 @@ pub(crate) const LIMITS: &[Setting<Limits>] = &[
     ),
     setting!(
         "caller_active_keys",
-        OrOff<Keys>,
+        OrOff<KeyCount>,
         caller.active_keys,
         "How many keys each caller may have at a time"
     ),
@@ -66,10 +66,10 @@ pub(crate) const LIMITS: &[Setting<Limits>] = &[
 
 /// `[[limit]]`.
 pub(crate) const LIMIT: &[Setting<LimitTable>] = &[
-    setting!("tenant", Maybe<Name>, tenant, "Whose limit it is", "\"acme\""),
+    setting!("tenant", Maybe<PrincipalName>, tenant, "Whose limit it is", "\"acme\""),
     setting!(
         "caller",
-        Maybe<Name>,
+        Maybe<PrincipalName>,
         caller,
         "Of which caller; without it, of all its callers together",
         "\"batch\""
@@ -90,7 +90,7 @@ pub(crate) const LIMIT: &[Setting<LimitTable>] = &[
     ),
     setting!(
         "active_keys",
-        Maybe<Keys>,
+        Maybe<KeyCount>,
         allowance.active_keys,
         "As in [limits], for this one alone",
         "10000000"
@@ -131,8 +131,8 @@ pub(crate) fn path(tenant: &str, caller: Option<&str>) -> String {
 }
 
 /// Reads one `[[limit]]`.
-pub(crate) fn read(findings: &mut Findings, value: &Value) -> Option<Exception> {
-    let Content::Table(entries) = &value.content else {
+pub(crate) fn read(findings: &mut Findings, value: &SettingValue) -> Option<Exception> {
+    let ValueContent::Table(entries) = &value.content else {
         let message = format!("expected a table, written `[[limit]]`, found {}", value.content);
         findings.error(value.origin.clone(), "limit", message);
         return None;
@@ -154,7 +154,7 @@ pub(crate) fn read(findings: &mut Findings, value: &Value) -> Option<Exception> 
 
 fn text<'a>(entries: &'a Table, name: &str) -> Option<&'a str> {
     match entries.iter().find(|entry| entry.name == name).map(|entry| &entry.value.content) {
-        Some(Content::Text(text)) => Some(text),
+        Some(ValueContent::Text(text)) => Some(text),
         Some(_) | None => None,
     }
 }
@@ -192,24 +192,24 @@ fn per_second(rate: Rate) -> f64 {
 /// A rate: a count in a time.
 pub(crate) struct PerTime;
 
-impl Kind for PerTime {
+impl ValueKind for PerTime {
     type Value = Rate;
 
     fn expected() -> String {
         "a rate such as \"100/s\", \"6000/m\" or \"50/10s\"".to_owned()
     }
 
-    fn parse(text: &str) -> Result<Rate, Refusal> {
-        let (count, per) = text.split_once('/').ok_or(Refusal::Unexpected)?;
-        let count = count.trim().parse().map_err(|_| Refusal::Unexpected)?;
+    fn parse(text: &str) -> Result<Rate, ValueRefusal> {
+        let (count, per) = text.split_once('/').ok_or(ValueRefusal::Unexpected)?;
+        let count = count.trim().parse().map_err(|_| ValueRefusal::Unexpected)?;
         let per = match per.trim() {
             unit @ ("s" | "m" | "h" | "d") => parse_duration(&format!("1{unit}")),
             time => parse_duration(time),
         };
         let per = per.filter(|per| (Duration::from_millis(1)..=LONGEST).contains(per));
-        let per = per.ok_or(Refusal::Unexpected)?;
+        let per = per.ok_or(ValueRefusal::Unexpected)?;
         Rate::new(count, per).ok_or_else(|| {
-            Refusal::Because("it must be at least one, and no more than a time can hold".into())
+            ValueRefusal::Because("it must be at least one, and no more than a time can hold".into())
         })
     }
 
@@ -229,9 +229,9 @@ impl Kind for PerTime {
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 /// A number of keys.
-pub(crate) struct Keys;
+pub(crate) struct KeyCount;
 
-impl Kind for Keys {
+impl ValueKind for KeyCount {
     type Value = u64;
     const BARE_INTEGER: bool = true;
 
@@ -239,8 +239,8 @@ impl Kind for Keys {
         "an integer of at least 1".to_owned()
     }
 
-    fn parse(text: &str) -> Result<u64, Refusal> {
-        text.parse().ok().filter(|keys| (1..=u64::MAX / 2).contains(keys)).ok_or(Refusal::Unexpected)
+    fn parse(text: &str) -> Result<u64, ValueRefusal> {
+        text.parse().ok().filter(|keys| (1..=u64::MAX / 2).contains(keys)).ok_or(ValueRefusal::Unexpected)
     }
 
     fn show(value: &u64) -> Option<String> {
@@ -251,7 +251,7 @@ impl Kind for Keys {
 /// A number of bytes on disk.
 pub(crate) struct Volume;
 
-impl Kind for Volume {
+impl ValueKind for Volume {
     type Value = u64;
     const BARE_INTEGER: bool = true;
 
@@ -259,8 +259,8 @@ impl Kind for Volume {
         format!("a size such as \"100MiB\" or \"10GiB\", at most {}", show_size(MAX_SIZE))
     }
 
-    fn parse(text: &str) -> Result<u64, Refusal> {
-        parse_size(text).filter(|size| *size > 0).ok_or(Refusal::Unexpected)
+    fn parse(text: &str) -> Result<u64, ValueRefusal> {
+        parse_size(text).filter(|size| *size > 0).ok_or(ValueRefusal::Unexpected)
     }
 
     fn show(value: &u64) -> Option<String> {

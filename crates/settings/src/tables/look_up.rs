@@ -9,14 +9,14 @@ use semel_core::redact::redact;
 
 use crate::engine::addresses::AddressChecks;
 use crate::engine::findings::Findings;
-use crate::engine::kind::{Choice, Kind, List, Maybe, Refusal, Words, quoted};
+use crate::engine::kind::{Choice, List, Maybe, ValueKind, ValueRefusal, Words, quoted};
 use crate::engine::setting::{Setting, setting};
 use crate::engine::table::read_table;
-use crate::engine::value::{Content, Entry};
+use crate::engine::value::{NamedValue, ValueContent};
 use crate::parts::scalar::{Period, Switch};
 use crate::parts::service::{self, ServiceAddress, ServiceTls};
 use crate::parts::text::{FilePath, VariableName};
-use crate::parts::word::{GoodStatus, Word, ambiguous, twofold};
+use crate::parts::word::{GoodStatus, ProviderWord, ambiguous, twofold};
 
 /// The look-up of a command at its provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,20 +97,20 @@ impl LookUpUrl {
     }
 }
 
-impl Kind for LookUpUrl {
+impl ValueKind for LookUpUrl {
     type Value = LookUpUrl;
 
     fn expected() -> String {
         "an address such as \"https://provider.example/charges/{operation_id}\"".to_owned()
     }
 
-    fn parse(text: &str) -> Result<LookUpUrl, Refusal> {
+    fn parse(text: &str) -> Result<LookUpUrl, ValueRefusal> {
         let plain = PLACEHOLDERS.iter().fold(text.to_owned(), |text, name| text.replace(name, "x"));
         Ok(LookUpUrl { text: text.to_owned(), address: ServiceAddress::new(&plain) })
     }
 
-    fn check_address(value: &LookUpUrl, checks: &AddressChecks) -> Result<(), Refusal> {
-        (checks.look_up)(&value.text).map_err(Refusal::Because)
+    fn check_address(value: &LookUpUrl, checks: &AddressChecks) -> Result<(), ValueRefusal> {
+        (checks.look_up)(&value.text).map_err(ValueRefusal::Because)
     }
 
     fn show(value: &LookUpUrl) -> Option<String> {
@@ -173,21 +173,21 @@ pub(crate) const LOOK_UP: &[Setting<LookUpTable>] = &[
     ),
     setting!(
         "executed",
-        List<Word>,
+        List<ProviderWord>,
         reading.executed,
         "What its status is if it took place",
         "[\"captured\"]"
     ),
     setting!(
         "failed",
-        List<Word>,
+        List<ProviderWord>,
         reading.failed,
         "What its status is if it failed for good",
         "[\"declined\"]"
     ),
     setting!(
         "pending",
-        List<Word>,
+        List<ProviderWord>,
         reading.pending,
         "What its status is while the provider is still at it",
         "[\"processing\"]"
@@ -243,8 +243,8 @@ pub(crate) const LOOK_UP: &[Setting<LookUpTable>] = &[
 ];
 
 /// Reads an `[operation.reconcile]`.
-pub(crate) fn read(findings: &mut Findings, path: &str, entry: &Entry) -> Option<LookUpTable> {
-    let Content::Table(entries) = &entry.value.content else {
+pub(crate) fn read(findings: &mut Findings, path: &str, entry: &NamedValue) -> Option<LookUpTable> {
+    let ValueContent::Table(entries) = &entry.value.content else {
         let message = "expected a table: write `[operation.reconcile]` below its `[[operation]]`";
         findings.error(entry.value.origin.clone(), path, message);
         return None;

@@ -8,7 +8,7 @@ use crate::engine::findings::Findings;
 use crate::engine::kind::{Choice, List, Maybe, Words, quoted};
 use crate::engine::setting::{Setting, setting};
 use crate::engine::table::{find, names};
-use crate::engine::value::{Content, Table, Value};
+use crate::engine::value::{SettingValue, Table, ValueContent};
 use crate::parts::route::Route;
 use crate::parts::scalar::Switch;
 use crate::tables::authorization::{AUTHORIZATION, Authorization};
@@ -142,9 +142,9 @@ impl Words for PathException {
 pub(crate) fn read(
     findings: &mut Findings,
     (policy, authorization): (&Policy, &Authorization),
-    value: &Value,
+    value: &SettingValue,
 ) -> Option<OperationConfig> {
-    let Content::Table(entries) = &value.content else {
+    let ValueContent::Table(entries) = &value.content else {
         let message = format!("expected a table, written `[[operation]]`, found {}", value.content);
         findings.error(value.origin.clone(), "operation", message);
         return None;
@@ -207,7 +207,7 @@ pub(crate) fn read(
 fn path_of(entries: &Table) -> String {
     let name = entries.iter().find(|entry| entry.name == "name").map(|entry| &entry.value.content);
     let name = match name {
-        Some(Content::Text(name)) => OperationName::new(name).ok(),
+        Some(ValueContent::Text(name)) => OperationName::new(name).ok(),
         _ => None,
     };
     name.map_or_else(|| "operation".to_owned(), |name| path(&name))

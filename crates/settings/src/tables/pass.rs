@@ -8,10 +8,10 @@ use semel_core::path::{PathException, PathExceptions};
 use semel_core::route::RoutePath;
 
 use crate::engine::findings::Findings;
-use crate::engine::kind::{Choice, Kind, List, Maybe, Refusal, Words, quoted};
+use crate::engine::kind::{Choice, List, Maybe, ValueKind, ValueRefusal, Words, quoted};
 use crate::engine::setting::{Setting, setting};
 use crate::engine::table::read_table;
-use crate::engine::value::{Content, Table, Value};
+use crate::engine::value::{SettingValue, Table, ValueContent};
 use crate::parts::route::Route;
 
 /// Exemption of requests by the `allow` of a `[[pass]]`.
@@ -69,17 +69,17 @@ pub(crate) const PASS: &[Setting<PassTable>] = &[
 /// Route of requests that need not be commands.
 pub(crate) struct PassRoute;
 
-impl Kind for PassRoute {
+impl ValueKind for PassRoute {
     type Value = Route;
 
     fn expected() -> String {
         "a method and a path, such as \"GET /search/{*rest}\"".to_owned()
     }
 
-    fn parse(text: &str) -> Result<Route, Refusal> {
+    fn parse(text: &str) -> Result<Route, ValueRefusal> {
         let route = Route::parse_any(text)?;
         if route.method == Method::CONNECT {
-            return Err(Refusal::Because("CONNECT is never passed on".to_owned()));
+            return Err(ValueRefusal::Because("CONNECT is never passed on".to_owned()));
         }
         Ok(route)
     }
@@ -121,8 +121,8 @@ pub(crate) fn path(route: &str) -> String {
 }
 
 /// Reads one `[[pass]]`.
-pub(crate) fn read(findings: &mut Findings, value: &Value) -> Option<PassConfig> {
-    let Content::Table(entries) = &value.content else {
+pub(crate) fn read(findings: &mut Findings, value: &SettingValue) -> Option<PassConfig> {
+    let ValueContent::Table(entries) = &value.content else {
         let message = format!("expected a table, written `[[pass]]`, found {}", value.content);
         findings.error(value.origin.clone(), "pass", message);
         return None;
@@ -142,7 +142,7 @@ pub(crate) fn read(findings: &mut Findings, value: &Value) -> Option<PassConfig>
 fn route(entries: &Table) -> Option<Route> {
     let route = entries.iter().find(|entry| entry.name == "match").map(|entry| &entry.value.content);
     match route {
-        Some(Content::Text(text)) => PassRoute::parse(text).ok(),
+        Some(ValueContent::Text(text)) => PassRoute::parse(text).ok(),
         Some(_) | None => None,
     }
 }

@@ -3,7 +3,7 @@
 use semel_core::reconcile::ReconcilerOptions;
 
 use crate::engine::setting::{Setting, setting};
-use crate::parts::scalar::{Count, Period, Tries};
+use crate::parts::scalar::{Count, Period, TryCount};
 
 /// `[reconcile]`.
 pub(crate) const RECONCILE: &[Setting<ReconcilerOptions>] = &[
@@ -12,7 +12,7 @@ pub(crate) const RECONCILE: &[Setting<ReconcilerOptions>] = &[
     setting!("max_delay", Period, terms.max_delay, "The longest wait between two looks"),
     setting!(
         "max_attempts",
-        Tries<1, 10_000>,
+        TryCount<1, 10_000>,
         terms.max_attempts,
         "After so many, a command is left to an operator"
     ),

@@ -4,30 +4,32 @@ use semel_core::StoreLocation;
 use semel_core::location::InvalidLocation;
 
 use crate::engine::addresses::AddressChecks;
-use crate::engine::kind::{Kind, Refusal, quoted};
+use crate::engine::kind::{ValueKind, ValueRefusal, quoted};
 use crate::engine::nearest::nearest;
 
-impl Kind for StoreLocation {
+impl ValueKind for StoreLocation {
     type Value = StoreLocation;
 
     fn expected() -> String {
         "\"memory:\", \"sqlite:PATH\" or \"postgres://…\"".to_owned()
     }
 
-    fn parse(text: &str) -> Result<StoreLocation, Refusal> {
+    fn parse(text: &str) -> Result<StoreLocation, ValueRefusal> {
         text.parse().map_err(|invalid| match invalid {
-            InvalidLocation::UnknownScheme => meant(text).map_or(Refusal::Unexpected, Refusal::DidYouMean),
-            InvalidLocation::Reserved(_) => Refusal::Reserved,
-            InvalidLocation::SqliteInMemory => Refusal::DidYouMean("memory:".to_owned()),
-            InvalidLocation::Malformed(why) => Refusal::Because(why),
+            InvalidLocation::UnknownScheme => {
+                meant(text).map_or(ValueRefusal::Unexpected, ValueRefusal::DidYouMean)
+            }
+            InvalidLocation::Reserved(_) => ValueRefusal::Reserved,
+            InvalidLocation::SqliteInMemory => ValueRefusal::DidYouMean("memory:".to_owned()),
+            InvalidLocation::Malformed(why) => ValueRefusal::Because(why),
         })
     }
 
-    fn check_address(value: &StoreLocation, checks: &AddressChecks) -> Result<(), Refusal> {
+    fn check_address(value: &StoreLocation, checks: &AddressChecks) -> Result<(), ValueRefusal> {
         match value {
             StoreLocation::Postgres(url) => {
                 let Ok(text) = url.address::<String>();
-                (checks.postgres)(&text).map_err(Refusal::Because)
+                (checks.postgres)(&text).map_err(ValueRefusal::Because)
             }
             StoreLocation::Memory | StoreLocation::Sqlite(_) => Ok(()),
         }
@@ -75,8 +77,8 @@ mod tests {
                     StoreLocation::Postgres(url) => url.address::<DatabaseAddress>().map_or_else(|error| error.to_string(), |address| address.describe()),
                     _ => String::new(),
                 },
-                Err(Refusal::Because(why) | Refusal::DidYouMean(why)) => why,
-                Err(Refusal::Unexpected | Refusal::Reserved) => String::new(),
+                Err(ValueRefusal::Because(why) | ValueRefusal::DidYouMean(why)) => why,
+                Err(ValueRefusal::Unexpected | ValueRefusal::Reserved) => String::new(),
             };
             for text in [shown, redact(&url), redact(&format!("store = \"{url}\""))] {
                 prop_assert!(!text.contains("hunter"), "{text} of {url}");

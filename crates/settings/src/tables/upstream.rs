@@ -3,7 +3,7 @@
 use http::Uri;
 use http::uri::Scheme;
 
-use crate::engine::kind::{Kind, Refusal, Words, quoted};
+use crate::engine::kind::{ValueKind, ValueRefusal, Words, quoted};
 
 /// Returns true if connections to the upstream are encrypted.
 pub fn is_encrypted(upstream: &Uri) -> bool {
@@ -16,22 +16,22 @@ pub fn port_of(upstream: &Uri) -> u16 {
 }
 
 /// Scheme and authority of the upstream only.
-impl Kind for Uri {
+impl ValueKind for Uri {
     type Value = Uri;
 
     fn expected() -> String {
         "the address of an HTTP service, such as \"http://127.0.0.1:3000\"".to_owned()
     }
 
-    fn parse(text: &str) -> Result<Uri, Refusal> {
-        let because = |reason: &str| Refusal::Because(reason.to_owned());
-        let uri: Uri = text.parse().map_err(|_| Refusal::Unexpected)?;
+    fn parse(text: &str) -> Result<Uri, ValueRefusal> {
+        let because = |reason: &str| ValueRefusal::Because(reason.to_owned());
+        let uri: Uri = text.parse().map_err(|_| ValueRefusal::Unexpected)?;
         let Some(authority) = uri.authority() else { return Err(because("`http://` is missing")) };
         match uri.scheme() {
             Some(scheme) if *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS => {}
             None if authority.as_str().contains('@') => return Err(because("`http://` is missing")),
-            None => return Err(Refusal::DidYouMean(format!("http://{authority}"))),
-            Some(_) => return Err(Refusal::Unexpected),
+            None => return Err(ValueRefusal::DidYouMean(format!("http://{authority}"))),
+            Some(_) => return Err(ValueRefusal::Unexpected),
         }
         if authority.as_str().contains('@') {
             return Err(because("credentials do not belong in the address"));
@@ -99,7 +99,7 @@ mod tests {
             ("https://api.internal", 443),
             ("https://api.internal:8443", 8443),
         ] {
-            let uri = <Uri as Kind>::parse(text).ok().expect("it is an upstream");
+            let uri = <Uri as ValueKind>::parse(text).ok().expect("it is an upstream");
             assert_eq!(Uri::show(&uri), Some(quoted(text.trim_end_matches('/'))));
             assert_eq!((port_of(&uri), is_encrypted(&uri)), (port, text.starts_with("https")));
         }
@@ -133,7 +133,7 @@ mod tests {
             "http://a b",
             "http://é",
         ] {
-            assert!(<Uri as Kind>::parse(text).is_err(), "{text}");
+            assert!(<Uri as ValueKind>::parse(text).is_err(), "{text}");
         }
     }
 }

@@ -12,10 +12,10 @@ use semel_core::transition::Proof;
 use semel_core::{JsonPointer, OperationName};
 
 use crate::engine::findings::Findings;
-use crate::engine::kind::{Kind, Refusal, Words, quoted};
+use crate::engine::kind::{ValueKind, ValueRefusal, Words, quoted};
 use crate::engine::source::Origin;
 use crate::engine::table::read_table;
-use crate::engine::value::{Content, Table, Value};
+use crate::engine::value::{SettingValue, Table, ValueContent};
 use crate::parts::text::VariableName;
 use crate::parts::word::{ambiguous, twofold};
 
@@ -198,7 +198,7 @@ impl std::fmt::Display for WebhookName {
 /// Largest length of a webhook's name.
 const MAX_NAME: usize = 64;
 
-impl Kind for WebhookName {
+impl ValueKind for WebhookName {
     type Value = WebhookName;
 
     fn expected() -> String {
@@ -207,11 +207,11 @@ impl Kind for WebhookName {
         )
     }
 
-    fn parse(text: &str) -> Result<WebhookName, Refusal> {
+    fn parse(text: &str) -> Result<WebhookName, ValueRefusal> {
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         let is_dots = text.chars().all(|c| c == '.');
         if text.len() > MAX_NAME || is_dots || !text.chars().all(allowed) {
-            return Err(Refusal::Unexpected);
+            return Err(ValueRefusal::Unexpected);
         }
         Ok(WebhookName(text.to_owned()))
     }
@@ -259,8 +259,8 @@ impl Words for UnknownOperation {
 }
 
 /// Reads one `[[webhook]]`.
-pub(crate) fn read(findings: &mut Findings, value: &Value) -> Option<WebhookConfig> {
-    let Content::Table(entries) = &value.content else {
+pub(crate) fn read(findings: &mut Findings, value: &SettingValue) -> Option<WebhookConfig> {
+    let ValueContent::Table(entries) = &value.content else {
         let message = format!("expected a table, written `[[webhook]]`, found {}", value.content);
         findings.error(value.origin.clone(), "webhook", message);
         return None;
@@ -282,7 +282,7 @@ pub(crate) fn read(findings: &mut Findings, value: &Value) -> Option<WebhookConf
 fn path_of(entries: &Table) -> String {
     let name = entries.iter().find(|entry| entry.name == "name").map(|entry| &entry.value.content);
     match name {
-        Some(Content::Text(name)) if WebhookName::parse(name).is_ok() => format!("webhook.{name}"),
+        Some(ValueContent::Text(name)) if WebhookName::parse(name).is_ok() => format!("webhook.{name}"),
         _ => "webhook".to_owned(),
     }
 }

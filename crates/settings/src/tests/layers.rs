@@ -114,14 +114,14 @@ fn what_is_said_about_tokens_and_authorization_arrives() {
         issuer: "https://issuer.example".into(),
         audience: "payments".into(),
         algorithms: vec![SigningAlgorithm::Hs256],
-        tenant: Claim::new("/organization/id"),
-        caller: Claim::new("https://issuer.example/caller"),
+        tenant: JwtClaim::new("/organization/id"),
+        caller: JwtClaim::new("https://issuer.example/caller"),
         leeway: seconds(0),
         refresh: seconds(3600),
         max_token: 4096,
         tls: ServiceTls::default(),
     };
-    assert_eq!(config.identity, Identity::Jwt(Box::new(jwt)));
+    assert_eq!(config.identity, PrincipalSource::Jwt(Box::new(jwt)));
     let url = config.authorization.url.clone();
     assert_eq!(url.as_ref().map(ToString::to_string).as_deref(), Some("https://authz.internal/check?a=b"));
     let defaults = Authorization { url, timeout: seconds(1), cache: seconds(0), tls: ServiceTls::default() };
@@ -174,7 +174,7 @@ fn what_is_said_about_tls_arrives() {
     assert_eq!(config.upstream_protocol, UpstreamProtocol::H2);
     let identity =
         ClientCertificates { tenant: CertificateTenant::Fixed("acme".into()), caller: CertificateField::Uri };
-    assert_eq!(config.identity, Identity::ClientCertificate(identity));
+    assert_eq!(config.identity, PrincipalSource::ClientCertificate(identity));
     assert!(warnings.is_empty(), "{warnings:?}");
     let shown = "tls.client_ca = \"clients.crt\"  # semel.toml:11";
     assert!(rows.iter().any(|row| row.to_string() == shown));
@@ -233,7 +233,7 @@ fn every_setting_of_the_file_arrives() {
     );
     assert_eq!(policy.max_request_age, Some(seconds(300)));
     assert_eq!(policy.timestamp_header, "x-sent-at");
-    let Identity::TrustedHeaders { proxies, tenant_header, caller_header } = config.identity else {
+    let PrincipalSource::TrustedHeaders { proxies, tenant_header, caller_header } = config.identity else {
         panic!("the identity comes from headers");
     };
     assert!(proxies.iter().any(|range| range.contains([10, 1, 2, 3].into())));
@@ -313,7 +313,7 @@ fn every_value_knows_where_it_came_from() {
             "operation.a.b.ttl = \"2h\"  # semel.toml:5",
         ]
     );
-    assert!(rows.contains(&Row {
+    assert!(rows.contains(&EffectiveSetting {
         name: "defaults.ttl".into(),
         value: "\"24h\"".into(),
         source: "default".into()

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::header::CONTENT_ENCODING;
 use http::{Response, StatusCode};
 use semel_core::{Principal, Timestamp};
-use semel_settings::{Claim, IntrospectionSettings, Presentation, TenantSource};
+use semel_settings::{IntrospectionSettings, JwtClaim, Presentation, TenantSource};
 use serde_json::{Map, Value};
 
 /// Verdict on a credential.
@@ -82,7 +82,7 @@ pub(super) fn read(
 }
 
 /// Returns a name from a string or an integer.
-fn name(claim: &Claim, document: &Value) -> Option<String> {
+fn name(claim: &JwtClaim, document: &Value) -> Option<String> {
     match claim.of(document)? {
         Value::String(text) => Some(text.clone()),
         Value::Number(number) if number.is_u64() => Some(number.to_string()),

@@ -3,7 +3,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use semel_core::{Principal, Timestamp};
-use semel_settings::{Claim, JwtSettings};
+use semel_settings::{JwtClaim, JwtSettings};
 use serde_json::{Map, Value};
 
 use super::keys::{KeySet, Missing, algorithm_of};
@@ -138,7 +138,7 @@ fn check_times(claims: &Value, settings: &JwtSettings, now: Timestamp) -> Result
 }
 
 fn principal(claims: &Value, settings: &JwtSettings) -> Result<Principal, TokenFault> {
-    let text = |claim: &Claim| claim.of(claims).and_then(Value::as_str);
+    let text = |claim: &JwtClaim| claim.of(claims).and_then(Value::as_str);
     let tenant = text(&settings.tenant).ok_or(TokenFault::Tenant)?;
     let caller = text(&settings.caller).ok_or(TokenFault::Caller)?;
     // The tenant is at fault if it fails beside a valid caller, too.

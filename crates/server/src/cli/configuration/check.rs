@@ -11,7 +11,7 @@ use semel_gateway::former_names::{self, FormerName};
 use semel_gateway::identity::jwt;
 use semel_operations::certificates::Shown;
 use semel_operations::encryption::{Counted, counted};
-use semel_settings::{Config, Diagnostic, Errors, Identity, KeySource, Loaded, Origin, StoreLocation};
+use semel_settings::{Config, Diagnostic, Errors, KeySource, Loaded, Origin, PrincipalSource, StoreLocation};
 use semel_stores::{Access, OpenError};
 use serde_json::{Value, json};
 
@@ -130,7 +130,7 @@ fn examine(loaded: &Loaded, report: &mut Report) -> anyhow::Result<()> {
         report.fail_with(format!("store = \"{}\": there is no folder {folder}; make it first", config.store));
         return Ok(());
     }
-    if config.identity == Identity::ApiKey && config.store == StoreLocation::Memory {
+    if config.identity == PrincipalSource::ApiKey && config.store == StoreLocation::Memory {
         let message =
             "identity.source = \"api-key\" needs a store that keeps keys: use sqlite:PATH or postgres://…";
         report.fail_with(message.to_owned());
@@ -138,7 +138,7 @@ fn examine(loaded: &Loaded, report: &mut Report) -> anyhow::Result<()> {
     }
     // A service at an address may start later; `semel doctor` asks it.
     let keys = match &config.identity {
-        Identity::Jwt(settings) if matches!(settings.keys, KeySource::File(_)) => {
+        PrincipalSource::Jwt(settings) if matches!(settings.keys, KeySource::File(_)) => {
             runtime()?.block_on(jwt::count_keys(settings)).map(drop)
         }
         _ => Ok(()),

@@ -4,12 +4,12 @@ use http::{HeaderName, header};
 
 use crate::engine::findings::Findings;
 use crate::tables::client_certificate;
-use crate::tables::identity::{Identity, IdentitySource, IdentityTable};
+use crate::tables::identity::{IdentitySource, IdentityTable, PrincipalSource};
 use crate::tables::introspection;
 use crate::tables::jwt;
 
 /// Checks the `[identity]` table, and returns the identity if its settings are consistent.
-pub(crate) fn check(findings: &mut Findings, table: &IdentityTable) -> Option<Identity> {
+pub(crate) fn check(findings: &mut Findings, table: &IdentityTable) -> Option<PrincipalSource> {
     if !findings.are_readable(&["identity.source"]) {
         return None;
     }
@@ -19,14 +19,14 @@ pub(crate) fn check(findings: &mut Findings, table: &IdentityTable) -> Option<Id
                 & no_token_settings(findings, "none")
                 & no_introspection_settings(findings, "none")
                 & no_fixed_tenant(findings, "none");
-            alone.then_some(Identity::None)
+            alone.then_some(PrincipalSource::None)
         }
         IdentitySource::ApiKey => {
             let alone = no_header_settings(findings, "api-key")
                 & no_token_settings(findings, "api-key")
                 & no_introspection_settings(findings, "api-key")
                 & no_fixed_tenant(findings, "api-key");
-            alone.then_some(Identity::ApiKey)
+            alone.then_some(PrincipalSource::ApiKey)
         }
         IdentitySource::TrustedHeaders => {
             no_token_settings(findings, "trusted-headers");
@@ -38,19 +38,20 @@ pub(crate) fn check(findings: &mut Findings, table: &IdentityTable) -> Option<Id
             no_header_settings(findings, "jwt");
             no_introspection_settings(findings, "jwt");
             no_fixed_tenant(findings, "jwt");
-            jwt::check(findings, &table.jwt, &table.tls).map(|settings| Identity::Jwt(Box::new(settings)))
+            jwt::check(findings, &table.jwt, &table.tls)
+                .map(|settings| PrincipalSource::Jwt(Box::new(settings)))
         }
         IdentitySource::ClientCertificate => {
             no_header_settings(findings, "client-certificate");
             no_token_settings(findings, "client-certificate");
             no_introspection_settings(findings, "client-certificate");
-            Some(Identity::ClientCertificate(client_certificate::check(findings, &table.certificate)?))
+            Some(PrincipalSource::ClientCertificate(client_certificate::check(findings, &table.certificate)?))
         }
         IdentitySource::Introspection => {
             no_header_settings(findings, "introspection");
             no_token_settings(findings, "introspection");
             introspection::check(findings, &table.introspection, &table.jwt, &table.certificate, &table.tls)
-                .map(|settings| Identity::Introspection(Box::new(settings)))
+                .map(|settings| PrincipalSource::Introspection(Box::new(settings)))
         }
     }
 }
@@ -89,7 +90,7 @@ fn go_with(findings: &mut Findings, paths: &[&str], owner: &str, source: &str) -
     set.is_empty()
 }
 
-fn trusted_headers(findings: &mut Findings, table: &IdentityTable) -> Option<Identity> {
+fn trusted_headers(findings: &mut Findings, table: &IdentityTable) -> Option<PrincipalSource> {
     for path in HEADER_SETTINGS {
         if !findings.is_set(path) {
             let message = "missing: `source = \"trusted-headers\"` needs it";
@@ -110,7 +111,7 @@ fn trusted_headers(findings: &mut Findings, table: &IdentityTable) -> Option<Ide
         let message = "names no proxy, so nobody could send a command: expected at least one address";
         findings.error(findings.origin(path), path, message);
     }
-    Some(Identity::TrustedHeaders {
+    Some(PrincipalSource::TrustedHeaders {
         proxies: table.trusted_proxies.clone()?,
         tenant_header: table.tenant_header.clone()?,
         caller_header: table.caller_header.clone()?,

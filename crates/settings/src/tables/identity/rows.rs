@@ -5,13 +5,13 @@ use http::HeaderName;
 use crate::engine::kind::{Choice, List, Maybe};
 use crate::engine::setting::{Setting, setting};
 use crate::parts::proxies::ProxyRange;
-use crate::parts::scalar::{Period, Size, Wait};
+use crate::parts::scalar::{Period, Size, WaitTime};
 use crate::parts::service::ServiceAddress;
-use crate::parts::text::{FilePath, Name, Text, VariableName};
+use crate::parts::text::{FilePath, PrincipalName, Text, VariableName};
 use crate::tables::client_certificate::CertificateField;
 use crate::tables::identity::{IdentitySource, IdentityTable};
 use crate::tables::introspection::{CookieName, Presentation};
-use crate::tables::jwt::{Claim, KeySource, SigningAlgorithm};
+use crate::tables::jwt::{JwtClaim, KeySource, SigningAlgorithm};
 
 /// `[identity]`.
 pub(crate) const IDENTITY: &[Setting<IdentityTable>] = &[
@@ -71,17 +71,17 @@ pub(crate) const IDENTITY: &[Setting<IdentityTable>] = &[
     ),
     setting!(
         "tenant_claim",
-        Claim,
+        JwtClaim,
         jwt.tenant_claim,
         "With jwt and introspection: the claim that names the tenant, or a JSON Pointer to it"
     ),
     setting!(
         "caller_claim",
-        Claim,
+        JwtClaim,
         jwt.caller_claim,
         "With jwt and introspection: the claim that names the caller, or a JSON Pointer to it"
     ),
-    setting!("leeway", Wait, jwt.leeway, "With jwt: how far the issuer's clock may be from this one"),
+    setting!("leeway", WaitTime, jwt.leeway, "With jwt: how far the issuer's clock may be from this one"),
     setting!(
         "jwks_refresh",
         Period,
@@ -129,13 +129,13 @@ pub(crate) const IDENTITY: &[Setting<IdentityTable>] = &[
     ),
     setting!(
         "introspection_cache",
-        Wait,
+        WaitTime,
         introspection.cache,
         "With introspection: how long a tenant and caller are remembered, under a digest of the token"
     ),
     setting!(
         "introspection_refusal_cache",
-        Wait,
+        WaitTime,
         introspection.refusal_cache,
         "With introspection: how long a refusal is remembered; never longer than introspection_cache"
     ),
@@ -174,7 +174,7 @@ pub(crate) const IDENTITY: &[Setting<IdentityTable>] = &[
     ),
     setting!(
         "fixed_tenant",
-        Maybe<Name>,
+        Maybe<PrincipalName>,
         certificate.fixed_tenant,
         "With client-certificate and introspection: the one tenant of all callers, instead of tenant_field or tenant_claim",
         "\"acme\""

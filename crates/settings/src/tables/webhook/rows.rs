@@ -7,7 +7,7 @@ use crate::engine::kind::{Choice, List, Maybe, OneOrMore};
 use crate::engine::setting::{Setting, setting};
 use crate::parts::scalar::{Period, Switch};
 use crate::parts::text::VariableName;
-use crate::parts::word::{GoodStatus, Word};
+use crate::parts::word::{GoodStatus, ProviderWord};
 use crate::tables::webhook::{ProofName, SchemeName, UnknownOperation, WebhookName, WebhookTable};
 
 /// `[[webhook]]`.
@@ -43,7 +43,7 @@ pub(crate) const WEBHOOK: &[Setting<WebhookTable>] = &[
     ),
     setting!(
         "tenants",
-        List<Word>,
+        List<ProviderWord>,
         tenants,
         "The tenants that it may speak about; without it, all of them",
         "[\"acme\"]"
@@ -76,11 +76,23 @@ pub(crate) const WEBHOOK: &[Setting<WebhookTable>] = &[
         "Where in an event is what became of the command",
         "\"/type\""
     ),
-    setting!("executed", List<Word>, executed, "What is there if it took place", "[\"charge.captured\"]"),
-    setting!("failed", List<Word>, failed, "What is there if it failed for good", "[\"charge.declined\"]"),
+    setting!(
+        "executed",
+        List<ProviderWord>,
+        executed,
+        "What is there if it took place",
+        "[\"charge.captured\"]"
+    ),
+    setting!(
+        "failed",
+        List<ProviderWord>,
+        failed,
+        "What is there if it failed for good",
+        "[\"charge.declined\"]"
+    ),
     setting!(
         "not_executed",
-        List<Word>,
+        List<ProviderWord>,
         not_executed,
         "What is there if it did not take place; needs a proof",
         "[\"charge.cancelled\"]"
@@ -116,7 +128,7 @@ pub(crate) const WEBHOOK: &[Setting<WebhookTable>] = &[
     ),
     setting!(
         "step",
-        Maybe<Word>,
+        Maybe<ProviderWord>,
         step,
         "What follows the operation id and a colon, where events name it so",
         "\"charge\""
