@@ -42,11 +42,11 @@ use semel_stores::Breaker;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use self::access::{Access as Tokens, Caller};
+use self::access::{AdminTokens as Tokens, Caller};
 use self::browser::Hosts;
-use self::call::{Answer, Call, Query, forbidden, malformed, members};
-use self::endpoints::Found;
-pub use self::endpoints::{Access, ENDPOINTS, Endpoint};
+use self::call::{AdminAnswer, AdminCall, QueryParameters, forbidden, malformed, members};
+use self::endpoints::EndpointMatch;
+pub use self::endpoints::{ENDPOINTS, Endpoint, EndpointAccess};
 use self::listener::{Bounded, CameFrom};
 use crate::operate::{Acted, printable};
 
@@ -79,28 +79,28 @@ pub struct Admin {
     /// Counters and histograms of this process.
     pub metrics: PrometheusHandle,
     /// Admits callers within limits.
-    pub gate: Gate,
+    pub gate: AdminGate,
     /// Settings of the operations.
     pub config: Config,
 }
 
 /// Admission: tokens, host names and the limit on concurrent requests.
-pub struct Gate {
+pub struct AdminGate {
     tokens: Tokens,
     hosts: Hosts,
     max_body: usize,
     places: Semaphore,
 }
 
-impl Gate {
+impl AdminGate {
     /// Makes the gate of a listener at this address. Fetches the tokens.
     ///
     /// # Errors
     /// Fails if the tokens cannot be used.
-    pub async fn new(config: &Config) -> anyhow::Result<Gate> {
+    pub async fn new(config: &Config) -> anyhow::Result<AdminGate> {
         let policies = config.operations.iter().map(|operation| &operation.policy).chain([&config.defaults]);
         let largest = policies.map(|policy| policy.max_stored_response).max().unwrap_or(0);
-        Ok(Gate {
+        Ok(AdminGate {
             tokens: Tokens::fetch(config).await?,
             hosts: Hosts::new(config.admin_listen.ip(), config.admin_hosts.clone()),
             max_body: largest.saturating_add(MAX_BODY),
@@ -160,7 +160,7 @@ async fn answer(admin: Arc<Admin>, request: Request) -> Response {
     let found = endpoints::find(&head.method, head.uri.path());
     let peer = peer.map(|peer| peer.to_canonical().to_string());
     let caller = match (&found, identify(&admin.gate, &head.headers)) {
-        (Found::Endpoint(Endpoint { access: Access::Open, .. }, _), _) => {
+        (EndpointMatch::Endpoint(Endpoint { access: EndpointAccess::Open, .. }, _), _) => {
             Caller { who: String::new(), role: Role::Viewer }
         }
         (_, Ok(caller)) => caller,
@@ -170,21 +170,21 @@ async fn answer(admin: Arc<Admin>, request: Request) -> Response {
         }
     };
     let (endpoint, id) = match found {
-        Found::Endpoint(endpoint, id) => (endpoint, id),
-        Found::OtherMethods(methods) => {
+        EndpointMatch::Endpoint(endpoint, id) => (endpoint, id),
+        EndpointMatch::OtherMethods(methods) => {
             let refused = malformed("This can be asked for with another method only.");
             let mut answer = problem(&refused.with_status(StatusCode::METHOD_NOT_ALLOWED));
             let allowed = HeaderValue::from_str(&methods.join(", "));
             allowed.into_iter().for_each(|allowed| drop(answer.headers_mut().insert(header::ALLOW, allowed)));
             return answer;
         }
-        Found::Nothing => {
+        EndpointMatch::Nothing => {
             let detail = "There is nothing at this path; GET /admin/v1/openapi.json says what there is.";
             return problem(&Problem::new(ProblemKind::NotFound, detail));
         }
     };
-    let query = Query::read(&head.uri, endpoint.query);
-    let reads_body = query.as_ref().is_ok_and(Query::asks_for_body);
+    let query = QueryParameters::read(&head.uri, endpoint.query);
+    let reads_body = query.as_ref().is_ok_and(QueryParameters::asks_for_body);
     let what = endpoint.action.or_else(|| reads_body.then_some("read body"));
     let (who, named) = (caller.who.clone(), id.clone());
     let carried_out = carry_out(&admin, endpoint, caller, id, query, &head, body).await;
@@ -196,16 +196,16 @@ async fn answer(admin: Arc<Admin>, request: Request) -> Response {
 }
 
 /// Reason for denying a caller.
-enum Denied {
-    Token(access::Denied),
+enum AdminDenied {
+    Token(access::UnknownCaller),
     Host(Problem),
 }
 
-impl Denied {
+impl AdminDenied {
     fn answer(self) -> Response {
         match self {
-            Denied::Host(refused) => problem(&refused),
-            Denied::Token(_) => {
+            AdminDenied::Host(refused) => problem(&refused),
+            AdminDenied::Token(_) => {
                 let detail = "The admin listener wants `Authorization: Bearer` and a token that it knows.";
                 let mut answer = problem(&Problem::new(ProblemKind::Unauthenticated, detail));
                 answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -216,11 +216,11 @@ impl Denied {
 }
 
 /// Identifies the caller. Without tokens, a browser must address this listener by its own name.
-fn identify(gate: &Gate, headers: &HeaderMap) -> Result<Caller, Denied> {
+fn identify(gate: &AdminGate, headers: &HeaderMap) -> Result<Caller, AdminDenied> {
     if !gate.tokens.asks() {
-        gate.hosts.check(headers).map_err(Denied::Host)?;
+        gate.hosts.check(headers).map_err(AdminDenied::Host)?;
     }
-    gate.tokens.identify(headers).map_err(Denied::Token)
+    gate.tokens.identify(headers).map_err(AdminDenied::Token)
 }
 
 async fn carry_out(
@@ -228,11 +228,11 @@ async fn carry_out(
     endpoint: &'static Endpoint,
     caller: Caller,
     id: String,
-    query: Result<Query, Problem>,
+    query: Result<QueryParameters, Problem>,
     head: &Parts,
     body: Body,
-) -> Result<Answer, Problem> {
-    if matches!(endpoint.access, Access::Needs(role) if caller.role < role) {
+) -> Result<AdminAnswer, Problem> {
+    if matches!(endpoint.access, EndpointAccess::Needs(role) if caller.role < role) {
         return Err(forbidden());
     }
     let changes = head.method != Method::GET && head.method != Method::HEAD;
@@ -242,8 +242,8 @@ async fn carry_out(
     let query = query?;
     // The health endpoint answers under any load.
     let _place = match endpoint.access {
-        Access::Open => None,
-        Access::Needs(_) => Some(admin.gate.places.try_acquire().map_err(|_| {
+        EndpointAccess::Open => None,
+        EndpointAccess::Needs(_) => Some(admin.gate.places.try_acquire().map_err(|_| {
             Problem::new(ProblemKind::Overloaded, "Too much is asked at the same time.").retry_after(LATER)
         })?),
     };
@@ -251,7 +251,7 @@ async fn carry_out(
         true => members(&read(body, admin.gate.max_body).await?, endpoint.members)?,
         false => serde_json::Map::new(),
     };
-    (endpoint.answer)(Call { admin: admin.clone(), caller, id, query, members }).await
+    (endpoint.answer)(AdminCall { admin: admin.clone(), caller, id, query, members }).await
 }
 
 async fn read(body: Body, max: usize) -> Result<Bytes, Problem> {
@@ -282,7 +282,7 @@ async fn read_all(mut body: Body, max: usize) -> Result<Bytes, Problem> {
     Ok(bytes.freeze())
 }
 
-fn respond(answer: Answer) -> Response {
+fn respond(answer: AdminAnswer) -> Response {
     let mut response = Response::new(Body::from(answer.body));
     *response.status_mut() = answer.status;
     let content_type = HeaderValue::from_static(answer.content_type);
@@ -313,15 +313,15 @@ fn log_action(who: &str, what: &str, id: &str, result: &str, peer: Option<&str>)
 }
 
 /// Logs denied callers: a few by line, the rest by number.
-fn log_denied(gate: &Gate, found: &Found, denied: &Denied, peer: Option<&str>) {
+fn log_denied(gate: &AdminGate, found: &EndpointMatch, denied: &AdminDenied, peer: Option<&str>) {
     let Some(unlogged) = gate.tokens.attempt() else { return };
     let what = match found {
-        Found::Endpoint(endpoint, _) => format!("{} {}", endpoint.method, endpoint.path),
-        Found::OtherMethods(_) | Found::Nothing => "something that there is not".to_owned(),
+        EndpointMatch::Endpoint(endpoint, _) => format!("{} {}", endpoint.method, endpoint.path),
+        EndpointMatch::OtherMethods(_) | EndpointMatch::Nothing => "something that there is not".to_owned(),
     };
     let (result, why) = match denied {
-        Denied::Token(denied) => (ProblemKind::Unauthenticated.code(), denied.as_str()),
-        Denied::Host(refused) => (refused.kind.code(), "host"),
+        AdminDenied::Token(denied) => (ProblemKind::Unauthenticated.code(), denied.as_str()),
+        AdminDenied::Host(refused) => (refused.kind.code(), "host"),
     };
     tracing::warn!(event = "admin_denied", what, result, why, peer, unlogged);
 }
@@ -355,9 +355,9 @@ fn told<S>(
     acted: Acted<S>,
     absent: ProblemKind,
     done: impl FnOnce(Option<S>) -> Value,
-) -> Result<Answer, Problem> {
+) -> Result<AdminAnswer, Problem> {
     match acted {
-        Acted::Done(state) => Ok(Answer::json(&done(state))),
+        Acted::Done(state) => Ok(AdminAnswer::json(&done(state))),
         Acted::Refused(why) => Err(refused(&why)),
         Acted::Absent(why) => Err(Problem::new(absent, why)),
     }

@@ -14,7 +14,7 @@ use semel_settings::{Config, PrincipalSource};
 use crate::ledger;
 
 /// Certificate of the gateway, with its expiry.
-pub struct Shown {
+pub struct GatewayCertificate {
     /// Setting that names it.
     pub setting: String,
     /// Expiry, if it can be read.
@@ -25,16 +25,16 @@ pub struct Shown {
 ///
 /// # Errors
 /// Fails if a gateway could not start with them.
-pub fn look(config: &Config) -> anyhow::Result<Vec<Shown>> {
+pub fn look(config: &Config) -> anyhow::Result<Vec<GatewayCertificate>> {
     let mut shown = Vec::new();
     for settings in tls::for_clients(config).into_iter().chain(tls::for_admins(config)) {
         let Accepting { ends, .. } = make(&settings)?;
-        shown.push(Shown { setting: format!("{}.certificate", settings.table), ends });
+        shown.push(GatewayCertificate { setting: format!("{}.certificate", settings.table), ends });
     }
     if let Some(settings) = tls::for_upstream(config) {
         let Connecting { ends, .. } = make(&settings)?;
         if settings.tls.own.is_some() {
-            shown.push(Shown { setting: format!("{}.certificate", settings.table()), ends });
+            shown.push(GatewayCertificate { setting: format!("{}.certificate", settings.table()), ends });
         }
     }
     Authorizer::new(config).context("`authorize_url`")?;

@@ -28,11 +28,11 @@ pub async fn vault(encryption: &Encryption) -> anyhow::Result<Arc<AesVault>> {
 }
 
 /// Number of stored values of all kinds under each key; `None` is plain text.
-pub type Counted = BTreeMap<Option<String>, u64>;
+pub type CountsByKey = BTreeMap<Option<String>, u64>;
 
 /// Counts the stored values under each key.
-pub fn counted(uses: &[KeyUse]) -> Counted {
-    let mut counted = Counted::new();
+pub fn counted(uses: &[KeyUse]) -> CountsByKey {
+    let mut counted = CountsByKey::new();
     for KeyUse { key_id, count, .. } in uses {
         *counted.entry(key_id.clone()).or_default() += count;
     }
@@ -41,7 +41,7 @@ pub fn counted(uses: &[KeyUse]) -> Counted {
 
 /// Returns the faults in the keys of stored values, as sentences: keys that are not configured, and plain
 /// text that `encryption.plaintext` refuses.
-pub fn doubts(encryption: Option<&Encryption>, counted: &Counted) -> Vec<String> {
+pub fn doubts(encryption: Option<&Encryption>, counted: &CountsByKey) -> Vec<String> {
     let is_missing = |key: &str| !encryption.is_some_and(|encryption| encryption.has(key));
     let refuses = encryption.is_some_and(|encryption| encryption.plaintext == Plaintext::Refuse);
     let doubt = |(key, count): (&Option<String>, &u64)| match key {

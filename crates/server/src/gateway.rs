@@ -21,7 +21,7 @@ use semel_gateway::upstream::Upstream;
 use semel_gateway::{former_names, forward, identity, listener, tls};
 use semel_http::{IdempotencyLayer, Maintenance, Operation, Shutdown, WorkerOptions};
 use semel_operations::admin::tls_listener::TlsListener;
-use semel_operations::admin::{self, Admin, Gate};
+use semel_operations::admin::{self, Admin, AdminGate};
 use semel_operations::{encryption, ledger, reconcile};
 use semel_settings::{Config, Exemption, MaintenanceSettings, OperationConfig, PassConfig, path_exceptions};
 use semel_stores::{Access, Breaker};
@@ -61,7 +61,7 @@ impl Gateway {
         let upstream_tls = tls::for_upstream(config).map(Live::new).transpose()?;
         let clients = bind("listen", config.listen).await?;
         let admins = bind("admin_listen", config.admin_listen).await?;
-        let gate = Gate::new(config).await?;
+        let gate = AdminGate::new(config).await?;
         let backend = open(config, Access::Write).await?;
         if config.limits.is_capped() {
             backend.prepare().await.context("`[limits]`: what is kept cannot be counted")?;

@@ -31,24 +31,24 @@ pub(crate) struct Caller {
 
 /// Reason for which the caller is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Denied {
+pub(crate) enum UnknownCaller {
     /// The request has no token.
     Missing,
     /// The request has a wrong token or another credential.
     Wrong,
 }
 
-impl Denied {
+impl UnknownCaller {
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
-            Denied::Missing => "missing",
-            Denied::Wrong => "wrong",
+            UnknownCaller::Missing => "missing",
+            UnknownCaller::Wrong => "wrong",
         }
     }
 }
 
 /// Tokens of the listener. Without any, every caller that can reach it is its operator.
-pub(crate) struct Access {
+pub(crate) struct AdminTokens {
     tokens: Vec<Token>,
     attempts: Mutex<Attempts>,
 }
@@ -58,12 +58,12 @@ struct Token {
     caller: Caller,
 }
 
-impl Access {
+impl AdminTokens {
     /// Fetches the tokens.
     ///
     /// # Errors
     /// Fails if a token cannot be used, or if there are none although other machines can reach the listener.
-    pub(crate) async fn fetch(config: &Config) -> anyhow::Result<Access> {
+    pub(crate) async fn fetch(config: &Config) -> anyhow::Result<AdminTokens> {
         ensure!(
             !config.admin_tokens.is_empty() || config.admin_listen.ip().is_loopback(),
             "`admin_listen` can be reached from elsewhere, and there is no `[[admin.token]]`"
@@ -73,7 +73,7 @@ impl Access {
             let text = secret::fetch(&token.source).await;
             add(&mut tokens, token, text).with_context(|| format!("`{}`", token.setting()))?;
         }
-        Ok(Access { tokens, attempts: Mutex::default() })
+        Ok(AdminTokens { tokens, attempts: Mutex::default() })
     }
 
     /// Returns true if a token is required.
@@ -82,14 +82,14 @@ impl Access {
     }
 
     /// Identifies the caller.
-    pub(crate) fn identify(&self, headers: &HeaderMap) -> Result<Caller, Denied> {
+    pub(crate) fn identify(&self, headers: &HeaderMap) -> Result<Caller, UnknownCaller> {
         if !self.asks() {
             return Ok(Caller { who: "local".to_owned(), role: Role::Operator });
         }
         if !headers.contains_key(AUTHORIZATION) {
-            return Err(Denied::Missing);
+            return Err(UnknownCaller::Missing);
         }
-        let presented = digest(bearer(headers).ok_or(Denied::Wrong)?);
+        let presented = digest(bearer(headers).ok_or(UnknownCaller::Wrong)?);
         // The index after the last token stands for none of them.
         let none = u32::try_from(self.tokens.len()).unwrap_or(u32::MAX);
         let mut found = none;
@@ -97,7 +97,7 @@ impl Access {
             found.conditional_assign(&index, token.digest.ct_eq(&presented));
         }
         let token = usize::try_from(found).ok().and_then(|index| self.tokens.get(index));
-        token.map(|token| token.caller.clone()).ok_or(Denied::Wrong)
+        token.map(|token| token.caller.clone()).ok_or(UnknownCaller::Wrong)
     }
 
     /// Counts a failed attempt. If it is to be logged, returns the number of unlogged attempts before it.
@@ -187,12 +187,12 @@ mod tests {
         AdminToken { name: name.to_owned(), role, source: SecretSource::File("unused".into()) }
     }
 
-    fn access() -> Access {
+    fn access() -> AdminTokens {
         let mut tokens = Vec::new();
         for (name, role, text) in [("alice", Role::Viewer, ALICE), ("bob", Role::Operator, BOB)] {
             add(&mut tokens, &token(name, role), Ok(text.into())).expect("it is a token");
         }
-        Access { tokens, attempts: Mutex::default() }
+        AdminTokens { tokens, attempts: Mutex::default() }
     }
 
     fn headers(lines: &[&str]) -> HeaderMap {
@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn nothing_else_does() {
         let access = access();
-        assert_eq!(access.identify(&HeaderMap::new()), Err(Denied::Missing));
+        assert_eq!(access.identify(&HeaderMap::new()), Err(UnknownCaller::Missing));
         let good = format!("Bearer {ALICE}");
         for lines in [
             &["Bearer"][..],
@@ -229,7 +229,7 @@ mod tests {
             &[&format!("Bearer {ALICE} {BOB}")],
             &[&good, &good],
         ] {
-            assert_eq!(access.identify(&headers(lines)), Err(Denied::Wrong), "{lines:?}");
+            assert_eq!(access.identify(&headers(lines)), Err(UnknownCaller::Wrong), "{lines:?}");
         }
     }
 

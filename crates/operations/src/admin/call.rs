@@ -18,18 +18,18 @@ const PAGE: usize = 100;
 pub(crate) const MAX_PAGE: usize = 500;
 
 /// Authorized request.
-pub(crate) struct Call {
+pub(crate) struct AdminCall {
     pub(crate) admin: Arc<Admin>,
     pub(crate) caller: Caller,
     /// Path segment at the place of the template's name.
     pub(crate) id: String,
-    pub(crate) query: Query,
+    pub(crate) query: QueryParameters,
     /// Members of its body.
     pub(crate) members: Map<String, Value>,
 }
 
 /// Answer that is no problem.
-pub(crate) struct Answer {
+pub(crate) struct AdminAnswer {
     pub(crate) status: StatusCode,
     pub(crate) content_type: &'static str,
     pub(crate) body: Bytes,
@@ -37,14 +37,14 @@ pub(crate) struct Answer {
     pub(crate) result: &'static str,
 }
 
-impl Answer {
-    pub(crate) fn json(value: &Value) -> Answer {
+impl AdminAnswer {
+    pub(crate) fn json(value: &Value) -> AdminAnswer {
         let body = value.to_string().into();
-        Answer { status: StatusCode::OK, content_type: "application/json", body, result: "done" }
+        AdminAnswer { status: StatusCode::OK, content_type: "application/json", body, result: "done" }
     }
 
-    pub(crate) fn text(status: StatusCode, text: impl Into<Bytes>) -> Answer {
-        Answer { status, content_type: "text/plain; charset=utf-8", body: text.into(), result: "done" }
+    pub(crate) fn text(status: StatusCode, text: impl Into<Bytes>) -> AdminAnswer {
+        AdminAnswer { status, content_type: "text/plain; charset=utf-8", body: text.into(), result: "done" }
     }
 }
 
@@ -55,11 +55,11 @@ pub(crate) fn malformed(detail: impl Into<String>) -> Problem {
 
 /// Query parameters, each at most once.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Query(Vec<(String, String)>);
+pub(crate) struct QueryParameters(Vec<(String, String)>);
 
-impl Query {
+impl QueryParameters {
     /// Reads the query, which may have these parameters only.
-    pub(crate) fn read(uri: &Uri, known: &[&str]) -> Result<Query, Problem> {
+    pub(crate) fn read(uri: &Uri, known: &[&str]) -> Result<QueryParameters, Problem> {
         let pairs = axum::extract::Query::<Vec<(String, String)>>::try_from_uri(uri);
         let pairs = pairs.map_err(|_| malformed("The query cannot be read."))?.0;
         for (index, (name, _)) in pairs.iter().enumerate() {
@@ -70,7 +70,7 @@ impl Query {
                 return Err(malformed(format!("The parameter `{name}` is there twice.")));
             }
         }
-        Ok(Query(pairs))
+        Ok(QueryParameters(pairs))
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<String> {
@@ -115,7 +115,7 @@ pub(crate) fn members(body: &[u8], known: &[&str]) -> Result<Map<String, Value>,
     }
 }
 
-impl Call {
+impl AdminCall {
     /// Returns the operation id in the path.
     pub(crate) fn operation_id(&self) -> Result<OperationId, Problem> {
         operate::operation_id(&self.id).map_err(malformed)

@@ -8,22 +8,22 @@ use percent_encoding::percent_decode_str;
 use semel_core::Problem;
 use semel_settings::Role;
 
-use super::call::{Answer, Call};
+use super::call::{AdminAnswer, AdminCall};
 use super::{outbox, pages, records};
 
 /// Access to an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum EndpointAccess {
     /// Open to every caller.
     Open,
     /// Requires at least this role.
     Needs(Role),
 }
 
-const VIEWER: Access = Access::Needs(Role::Viewer);
-const OPERATOR: Access = Access::Needs(Role::Operator);
+const VIEWER: EndpointAccess = EndpointAccess::Needs(Role::Viewer);
+const OPERATOR: EndpointAccess = EndpointAccess::Needs(Role::Operator);
 
-type Answering = Pin<Box<dyn Future<Output = Result<Answer, Problem>> + Send>>;
+type PendingAdminAnswer = Pin<Box<dyn Future<Output = Result<AdminAnswer, Problem>> + Send>>;
 
 /// Endpoint of the admin listener.
 pub struct Endpoint {
@@ -32,21 +32,21 @@ pub struct Endpoint {
     /// Path; at most one segment is a name in braces.
     pub path: &'static str,
     /// Required access.
-    pub access: Access,
+    pub access: EndpointAccess,
     /// Known query parameters.
     pub query: &'static [&'static str],
     /// Members that its body may have.
     pub members: &'static [&'static str],
     /// Name of its action in the log, if it changes something.
     pub action: Option<&'static str>,
-    pub(crate) answer: fn(Call) -> Answering,
+    pub(crate) answer: fn(AdminCall) -> PendingAdminAnswer,
 }
 
 const fn get(
     path: &'static str,
-    access: Access,
+    access: EndpointAccess,
     query: &'static [&'static str],
-    answer: fn(Call) -> Answering,
+    answer: fn(AdminCall) -> PendingAdminAnswer,
 ) -> Endpoint {
     Endpoint { method: Method::GET, path, access, query, members: &[], action: None, answer }
 }
@@ -55,7 +55,7 @@ const fn post(
     path: &'static str,
     action: &'static str,
     members: &'static [&'static str],
-    answer: fn(Call) -> Answering,
+    answer: fn(AdminCall) -> PendingAdminAnswer,
 ) -> Endpoint {
     let (method, access, action) = (Method::POST, OPERATOR, Some(action));
     Endpoint { method, path, access, query: &[], members, action, answer }
@@ -65,8 +65,8 @@ const REASON: &[&str] = &["reason"];
 
 /// Every endpoint.
 pub static ENDPOINTS: [Endpoint; 18] = [
-    get("/healthz", Access::Open, &[], |call| Box::pin(pages::healthz(call))),
-    get("/readyz", Access::Open, &[], |call| Box::pin(pages::readyz(call))),
+    get("/healthz", EndpointAccess::Open, &[], |call| Box::pin(pages::healthz(call))),
+    get("/readyz", EndpointAccess::Open, &[], |call| Box::pin(pages::readyz(call))),
     get("/metrics", VIEWER, &[], |call| Box::pin(pages::metrics(call))),
     get("/admin/v1/openapi.json", VIEWER, &[], |call| Box::pin(pages::openapi(call))),
     get("/admin/v1/status", VIEWER, &[], |call| Box::pin(pages::status(call))),
@@ -106,7 +106,7 @@ pub static ENDPOINTS: [Endpoint; 18] = [
 ];
 
 /// Result of a lookup by path.
-pub(crate) enum Found {
+pub(crate) enum EndpointMatch {
     /// Endpoint, and the segment at the name in its path.
     Endpoint(&'static Endpoint, String),
     /// Methods of the endpoints at this path, none of which is the request's.
@@ -115,20 +115,20 @@ pub(crate) enum Found {
 }
 
 /// Finds the endpoint of a method and a path.
-pub(crate) fn find(method: &Method, path: &str) -> Found {
+pub(crate) fn find(method: &Method, path: &str) -> EndpointMatch {
     let asked = if *method == Method::HEAD { &Method::GET } else { method };
     let mut methods = Vec::new();
     for endpoint in &ENDPOINTS {
         let Some(id) = endpoint.matches(path) else { continue };
         if endpoint.method == *asked {
-            return Found::Endpoint(endpoint, id);
+            return EndpointMatch::Endpoint(endpoint, id);
         }
         methods.push(endpoint.method.as_str());
         if endpoint.method == Method::GET {
             methods.push("HEAD");
         }
     }
-    if methods.is_empty() { Found::Nothing } else { Found::OtherMethods(methods) }
+    if methods.is_empty() { EndpointMatch::Nothing } else { EndpointMatch::OtherMethods(methods) }
 }
 
 impl Endpoint {
@@ -156,9 +156,9 @@ mod tests {
     #[test]
     fn a_path_leads_to_one_endpoint() {
         let found = |method: Method, path: &str| match find(&method, path) {
-            Found::Endpoint(endpoint, id) => (endpoint.path.to_owned(), id),
-            Found::OtherMethods(methods) => (methods.join(", "), String::new()),
-            Found::Nothing => (String::new(), String::new()),
+            EndpointMatch::Endpoint(endpoint, id) => (endpoint.path.to_owned(), id),
+            EndpointMatch::OtherMethods(methods) => (methods.join(", "), String::new()),
+            EndpointMatch::Nothing => (String::new(), String::new()),
         };
         let is = |path: &str, id: &str| (path.to_owned(), id.to_owned());
         assert_eq!(found(Method::GET, "/admin/v1/records/a"), is("/admin/v1/records/{operationId}", "a"));

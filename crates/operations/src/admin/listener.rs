@@ -39,13 +39,19 @@ impl<L> Bounded<L> {
 }
 
 impl<L: Listener> Listener for Bounded<L> {
-    type Io = Guarded<Placed<L::Io>>;
+    type Io = Guarded<PlacedConnection<L::Io>>;
     type Addr = L::Addr;
 
     async fn accept(&mut self) -> (Self::Io, Self::Addr) {
         let (stream, address) = self.listener.accept().await;
         let place = self.open.enter(MAX_CONNECTIONS);
-        (Guarded::new(Placed { stream, place, open: self.open.clone() }, ClientLimits::default()), address)
+        (
+            Guarded::new(
+                PlacedConnection { stream, place, open: self.open.clone() },
+                ClientLimits::default(),
+            ),
+            address,
+        )
     }
 
     fn local_addr(&self) -> io::Result<Self::Addr> {
@@ -55,17 +61,17 @@ impl<L: Listener> Listener for Bounded<L> {
 
 /// Open connections, the oldest first.
 #[derive(Default)]
-struct Open(Mutex<Vec<Arc<Place>>>);
+struct Open(Mutex<Vec<Arc<AdminPlace>>>);
 
 impl Open {
-    fn places(&self) -> MutexGuard<'_, Vec<Arc<Place>>> {
+    fn places(&self) -> MutexGuard<'_, Vec<Arc<AdminPlace>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a connection. Over the limit, the oldest that waits for a request is closed, or else the oldest
     /// of all.
-    fn enter(&self, max: usize) -> Arc<Place> {
-        let place = Arc::new(Place::default());
+    fn enter(&self, max: usize) -> Arc<AdminPlace> {
+        let place = Arc::new(AdminPlace::default());
         let mut places = self.places();
         if places.len() >= max {
             let idle = places.iter().position(|place| !place.is_busy.load(Ordering::Relaxed));
@@ -75,21 +81,21 @@ impl Open {
         place
     }
 
-    fn leave(&self, place: &Arc<Place>) {
+    fn leave(&self, place: &Arc<AdminPlace>) {
         self.places().retain(|other| !Arc::ptr_eq(other, place));
     }
 }
 
 /// Place of one connection.
 #[derive(Default)]
-struct Place {
+struct AdminPlace {
     /// True if something was read since the last write.
     is_busy: AtomicBool,
     has_ended: AtomicBool,
     reader: Mutex<Option<Waker>>,
 }
 
-impl Place {
+impl AdminPlace {
     fn end(&self) {
         self.has_ended.store(true, Ordering::SeqCst);
         if let Some(reader) = self.reader.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -99,19 +105,19 @@ impl Place {
 }
 
 /// Connection that ends when its place is needed, and returns its place at its end.
-pub(super) struct Placed<S> {
+pub(super) struct PlacedConnection<S> {
     stream: S,
-    place: Arc<Place>,
+    place: Arc<AdminPlace>,
     open: Arc<Open>,
 }
 
-impl<S> Drop for Placed<S> {
+impl<S> Drop for PlacedConnection<S> {
     fn drop(&mut self) {
         self.open.leave(&self.place);
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Placed<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for PlacedConnection<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         *this.place.reader.lock().unwrap_or_else(PoisonError::into_inner) = Some(cx.waker().clone());
@@ -127,7 +133,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Placed<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Placed<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for PlacedConnection<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         this.place.is_busy.store(false, Ordering::Relaxed);
@@ -152,7 +158,7 @@ mod tests {
         let open = Open::default();
         let places: Vec<_> = (0..3).map(|_| open.enter(3)).collect();
         places[0].is_busy.store(true, Ordering::Relaxed);
-        let ended = |place: &Arc<Place>| place.has_ended.load(Ordering::SeqCst);
+        let ended = |place: &Arc<AdminPlace>| place.has_ended.load(Ordering::SeqCst);
         let newcomer = open.enter(3);
         assert_eq!(places.iter().map(ended).collect::<Vec<_>>(), [false, true, false]);
         for place in [&places[2], &newcomer] {

@@ -7,7 +7,7 @@ use http::StatusCode;
 use semel_core::{AuditId, Problem, StateName, Store, Timestamp, Upkeep};
 use serde_json::{Map, Value, json};
 
-use super::call::{Answer, Call, malformed};
+use super::call::{AdminAnswer, AdminCall, malformed};
 use super::unavailable;
 use crate::operate::records::note;
 
@@ -17,37 +17,37 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// OpenAPI document. A test compares it with the table of endpoints.
 pub(crate) const OPENAPI: &str = include_str!("openapi.json");
 
-pub(crate) async fn healthz(_: Call) -> Result<Answer, Problem> {
-    Ok(Answer::text(StatusCode::OK, "alive\n"))
+pub(crate) async fn healthz(_: AdminCall) -> Result<AdminAnswer, Problem> {
+    Ok(AdminAnswer::text(StatusCode::OK, "alive\n"))
 }
 
 /// Answers if commands are accepted: the store answers, and the gateway is not stopping.
-pub(crate) async fn readyz(call: Call) -> Result<Answer, Problem> {
+pub(crate) async fn readyz(call: AdminCall) -> Result<AdminAnswer, Problem> {
     let admin = call.admin;
     if admin.closing.load(Ordering::SeqCst) {
-        return Ok(Answer::text(StatusCode::SERVICE_UNAVAILABLE, "shutting down\n"));
+        return Ok(AdminAnswer::text(StatusCode::SERVICE_UNAVAILABLE, "shutting down\n"));
     }
-    let away = || Answer::text(StatusCode::SERVICE_UNAVAILABLE, "the store is away\n");
+    let away = || AdminAnswer::text(StatusCode::SERVICE_UNAVAILABLE, "the store is away\n");
     if admin.store.is_open() {
         return Ok(away());
     }
     Ok(match tokio::time::timeout(PATIENCE, admin.store.now()).await {
-        Ok(Ok(_)) => Answer::text(StatusCode::OK, "ready\n"),
+        Ok(Ok(_)) => AdminAnswer::text(StatusCode::OK, "ready\n"),
         Ok(Err(_)) | Err(_) => away(),
     })
 }
 
-pub(crate) async fn metrics(call: Call) -> Result<Answer, Problem> {
-    let answer = Answer::text(StatusCode::OK, call.admin.metrics.render());
-    Ok(Answer { content_type: "text/plain; version=0.0.4; charset=utf-8", ..answer })
+pub(crate) async fn metrics(call: AdminCall) -> Result<AdminAnswer, Problem> {
+    let answer = AdminAnswer::text(StatusCode::OK, call.admin.metrics.render());
+    Ok(AdminAnswer { content_type: "text/plain; version=0.0.4; charset=utf-8", ..answer })
 }
 
-pub(crate) async fn openapi(_: Call) -> Result<Answer, Problem> {
-    Ok(Answer { content_type: "application/json", ..Answer::text(StatusCode::OK, OPENAPI) })
+pub(crate) async fn openapi(_: AdminCall) -> Result<AdminAnswer, Problem> {
+    Ok(AdminAnswer { content_type: "application/json", ..AdminAnswer::text(StatusCode::OK, OPENAPI) })
 }
 
 /// Shows the version, the store's guarantees and the number of commands in each state.
-pub(crate) async fn status(call: Call) -> Result<Answer, Problem> {
+pub(crate) async fn status(call: AdminCall) -> Result<AdminAnswer, Problem> {
     let admin = call.admin;
     let now = admin.store.now().await.map_err(unavailable)?;
     let census = admin.store.census().await.map_err(unavailable)?;
@@ -63,7 +63,7 @@ pub(crate) async fn status(call: Call) -> Result<Answer, Problem> {
         Some(outbox) => Some(outbox.depth().await.map_err(unavailable)?),
         None => None,
     };
-    Ok(Answer::json(&json!({
+    Ok(AdminAnswer::json(&json!({
         "version": env!("CARGO_PKG_VERSION"),
         "tier": admin.store.tier().number(),
         "now": now.to_rfc3339(),
@@ -74,7 +74,7 @@ pub(crate) async fn status(call: Call) -> Result<Answer, Problem> {
 }
 
 /// Shows operators' actions, the newest first.
-pub(crate) async fn audit(call: Call) -> Result<Answer, Problem> {
+pub(crate) async fn audit(call: AdminCall) -> Result<AdminAnswer, Problem> {
     let limit = call.limit()?;
     let before = call.query.get("before").map(|text| text.parse::<AuditId>());
     let before = before.transpose().map_err(|wrong| malformed(format!("`before`: {wrong}.")))?;
@@ -89,7 +89,7 @@ pub(crate) async fn audit(call: Call) -> Result<Answer, Problem> {
             shown
         })
         .collect();
-    Ok(Answer::json(&json!({ "notes": shown, "next": next })))
+    Ok(AdminAnswer::json(&json!({ "notes": shown, "next": next })))
 }
 
 #[cfg(test)]
@@ -97,7 +97,7 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use super::*;
-    use crate::admin::{Access, ENDPOINTS};
+    use crate::admin::{ENDPOINTS, EndpointAccess};
     use semel_settings::Role;
 
     type Names = BTreeSet<String>;
@@ -157,8 +157,8 @@ mod tests {
         }
         let endpoints = ENDPOINTS.iter().map(|endpoint| {
             let role = match endpoint.access {
-                Access::Open => "open",
-                Access::Needs(role) => role.as_str(),
+                EndpointAccess::Open => "open",
+                EndpointAccess::Needs(role) => role.as_str(),
             };
             let key = (endpoint.method.to_string(), endpoint.path.to_owned());
             let (query, members) = (endpoint.query.iter().copied(), endpoint.members.iter().copied());

@@ -9,17 +9,17 @@ use semel_core::{Change, Epoch, Problem, Record, Records, Store};
 use semel_flow::reconcile::LookUpOutcome;
 use serde_json::{Value, json};
 
-use super::call::{Answer, Call, malformed};
+use super::call::{AdminAnswer, AdminCall, malformed};
 use super::{refused, told, unavailable};
 use crate::operate::records::{
-    FIRST_ATTEMPT, Said, Wanted, absent, act, done, find, is_an_answer, summary, unreadable,
+    FIRST_ATTEMPT, Said, WantedRecords, absent, act, done, find, is_an_answer, summary, unreadable,
 };
-use crate::operate::requests::{self, Reading};
+use crate::operate::requests::{self, RequestLookup};
 use crate::operate::story::Around;
 use crate::operate::{fields, insert_bytes, looks, operation_id, story};
 
-pub(crate) async fn list(call: Call) -> Result<Answer, Problem> {
-    let wanted = Wanted::read(|name| call.query.flag(name)).map_err(malformed)?;
+pub(crate) async fn list(call: AdminCall) -> Result<AdminAnswer, Problem> {
+    let wanted = WantedRecords::read(|name| call.query.flag(name)).map_err(malformed)?;
     let after = call.query.get("after").map(|id| operation_id(&id)).transpose().map_err(malformed)?;
     let (store, limit) = (&call.admin.store, call.limit()?);
     let filter = wanted.page(store.now().await.map_err(unavailable)?, after, limit);
@@ -30,10 +30,10 @@ pub(crate) async fn list(call: Call) -> Result<Answer, Problem> {
     let next = next.map(|id| id.to_string());
     let shown: Vec<Value> = records.iter().map(summary).collect();
     let bad: Vec<Value> = bad.iter().map(unreadable).collect();
-    Ok(Answer::json(&json!({ "records": shown, "unreadable": bad, "next": next })))
+    Ok(AdminAnswer::json(&json!({ "records": shown, "unreadable": bad, "next": next })))
 }
 
-pub(crate) async fn show(call: Call) -> Result<Answer, Problem> {
+pub(crate) async fn show(call: AdminCall) -> Result<AdminAnswer, Problem> {
     let (id, with_body) = (call.operation_id()?, call.wants_body()?);
     let found = find(&*call.admin.store, id).await.map_err(unavailable)?;
     let found = found.ok_or_else(|| Problem::new(ProblemKind::OperationNotFound, absent(id)))?;
@@ -41,7 +41,7 @@ pub(crate) async fn show(call: Call) -> Result<Answer, Problem> {
     if with_body {
         shown["response"] = found.record.as_ref().map_or(Ok(Value::Null), response)?;
     }
-    Ok(Answer::json(&shown))
+    Ok(AdminAnswer::json(&shown))
 }
 
 /// Returns the stored response, as far as it is text.
@@ -58,26 +58,26 @@ fn response(record: &Record) -> Result<Value, Problem> {
     Ok(shown)
 }
 
-pub(crate) async fn history(call: Call) -> Result<Answer, Problem> {
+pub(crate) async fn history(call: AdminCall) -> Result<AdminAnswer, Problem> {
     let id = call.operation_id()?;
     let found = find(&*call.admin.store, id).await.map_err(unavailable)?;
     let found = found.ok_or_else(|| Problem::new(ProblemKind::OperationNotFound, absent(id)))?;
     let around = Around { same_store: "", config: &call.admin.config };
-    Ok(Answer::json(&story::to_json(id, &found, &around)))
+    Ok(AdminAnswer::json(&story::to_json(id, &found, &around)))
 }
 
 /// Shows the stored request of a command, and records a note of the reader and the reason.
-pub(crate) async fn request(call: Call) -> Result<Answer, Problem> {
+pub(crate) async fn request(call: AdminCall) -> Result<AdminAnswer, Problem> {
     let (id, note) = (call.operation_id()?, call.note(requests::ACTION)?);
     match requests::read(&*call.admin.store, id, &note).await.map_err(unavailable)? {
-        Reading::Kept(request) => Ok(Answer::json(&requests::to_json(id, &request))),
-        Reading::Absent(why) => Err(Problem::new(ProblemKind::OperationNotFound, why)),
-        Reading::NotKept(why) => Err(Problem::new(ProblemKind::NotFound, why)),
-        Reading::Unreadable(why) => Err(refused(&why)),
+        RequestLookup::Kept(request) => Ok(AdminAnswer::json(&requests::to_json(id, &request))),
+        RequestLookup::Absent(why) => Err(Problem::new(ProblemKind::OperationNotFound, why)),
+        RequestLookup::NotKept(why) => Err(Problem::new(ProblemKind::NotFound, why)),
+        RequestLookup::Unreadable(why) => Err(refused(&why)),
     }
 }
 
-pub(crate) async fn resolve(call: Call) -> Result<Answer, Problem> {
+pub(crate) async fn resolve(call: AdminCall) -> Result<AdminAnswer, Problem> {
     let (id, note, said) = (call.operation_id()?, call.note("resolve")?, verdict(&call)?);
     let attempt = attempt(&call)?;
     let (admin, mut loses_its_body) = (&call.admin, false);
@@ -96,22 +96,22 @@ pub(crate) async fn resolve(call: Call) -> Result<Answer, Problem> {
     })
 }
 
-pub(crate) async fn release(call: Call) -> Result<Answer, Problem> {
+pub(crate) async fn release(call: AdminCall) -> Result<AdminAnswer, Problem> {
     change_record(call, "release", Change::free()).await
 }
 
-pub(crate) async fn purge(call: Call) -> Result<Answer, Problem> {
+pub(crate) async fn purge(call: AdminCall) -> Result<AdminAnswer, Problem> {
     change_record(call, "purge", Change::purge()).await
 }
 
-async fn change_record(call: Call, action: &str, change: Change) -> Result<Answer, Problem> {
+async fn change_record(call: AdminCall, action: &str, change: Change) -> Result<AdminAnswer, Problem> {
     let (id, note) = (call.operation_id()?, call.note(action)?);
     let acted = act(&*call.admin.store, id, |_| change, note).await.map_err(unavailable)?;
     told(acted, ProblemKind::OperationNotFound, |state| done(id, state))
 }
 
 /// Returns the attempt that the operator names.
-fn attempt(call: &Call) -> Result<Epoch, Problem> {
+fn attempt(call: &AdminCall) -> Result<Epoch, Problem> {
     let Some(given) = call.members.get("attempt") else { return Ok(FIRST_ATTEMPT) };
     let attempt = given.as_u64().and_then(|attempt| Epoch::try_from(attempt).ok());
     let attempt = attempt.filter(|attempt| *attempt >= FIRST_ATTEMPT);
@@ -119,7 +119,7 @@ fn attempt(call: &Call) -> Result<Epoch, Problem> {
 }
 
 /// Returns the operator's verdict on an unknown outcome.
-fn verdict(call: &Call) -> Result<Said, Problem> {
+fn verdict(call: &AdminCall) -> Result<Said, Problem> {
     let answer = ["status", "headers", "body", "bodyBase64"];
     let (verdict, phase) = (call.member("verdict")?, call.member("phase")?);
     let output = call.members.get("output");
@@ -162,7 +162,7 @@ fn verdict(call: &Call) -> Result<Said, Problem> {
 }
 
 /// Returns the response body for retries: text, or bytes in base64.
-fn body(call: &Call) -> Result<Option<Bytes>, Problem> {
+fn body(call: &AdminCall) -> Result<Option<Bytes>, Problem> {
     match (call.member("body")?, call.member("bodyBase64")?) {
         (Some(_), Some(_)) => Err(malformed("`body` and `bodyBase64` do not go together.")),
         (Some(text), None) => Ok(Some(text.into())),
@@ -197,7 +197,7 @@ fn headers(given: Option<&Value>) -> Result<HeaderMap, Problem> {
 }
 
 /// Looks for evidence about one command now.
-pub(crate) async fn reconcile(call: Call) -> Result<Answer, Problem> {
+pub(crate) async fn reconcile(call: AdminCall) -> Result<AdminAnswer, Problem> {
     let (id, note) = (call.operation_id()?, call.note("reconcile")?);
     let Some(reconciler) = &call.admin.reconciler else {
         let why = "there is nobody to ask: no `[operation.reconcile]` and no `[[webhook]]` is configured";
@@ -217,5 +217,5 @@ pub(crate) async fn reconcile(call: Call) -> Result<Answer, Problem> {
             return Err(unavailable(semel_core::StoreError::Unavailable(why.clone())));
         }
     };
-    Ok(Answer { result, ..Answer::json(&looks::shown(&look)) })
+    Ok(AdminAnswer { result, ..AdminAnswer::json(&looks::shown(&look)) })
 }

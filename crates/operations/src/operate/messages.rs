@@ -10,23 +10,23 @@ use super::{Acted, age, before};
 
 /// Filter of a list of messages.
 #[derive(Clone, Debug, Default)]
-pub struct Wanted {
+pub struct WantedMessages {
     state: Option<MessageState>,
     kind: Option<String>,
     older_than: Option<Duration>,
 }
 
-impl Wanted {
+impl WantedMessages {
     /// Parses the filter.
     ///
     /// # Errors
     /// Returns a description of the invalid part.
-    pub fn read(mut given: impl FnMut(&str) -> Option<String>) -> Result<Wanted, String> {
+    pub fn read(mut given: impl FnMut(&str) -> Option<String>) -> Result<WantedMessages, String> {
         let state = given("state").map(|name| {
             let known = MessageState::ALL.map(MessageState::as_str).join(", ");
             MessageState::parse(&name).ok_or_else(|| format!("{name:?} is not a state: {known}"))
         });
-        Ok(Wanted {
+        Ok(WantedMessages {
             state: state.transpose()?,
             kind: given("kind"),
             older_than: given("older-than").map(|text| age(&text)).transpose()?,
@@ -40,7 +40,7 @@ impl Wanted {
         after: Option<String>,
         limit: usize,
     ) -> Result<MessageFilter, StoreError> {
-        let Wanted { state, kind, older_than } = self;
+        let WantedMessages { state, kind, older_than } = self;
         let created_before = match older_than {
             // No message has this id: the call only reads the time.
             Some(age) => Some(before(outbox.message("").await?.1, age)),

@@ -18,26 +18,26 @@ use super::{Acted, age, before};
 
 /// Filter of a list of records.
 #[derive(Clone, Debug, Default)]
-pub struct Wanted {
+pub struct WantedRecords {
     state: Option<StateName>,
     operation: Option<String>,
     tenant: Option<String>,
     older_than: Option<Duration>,
 }
 
-impl Wanted {
+impl WantedRecords {
     /// Parses the filter.
     ///
     /// # Errors
     /// Returns a description of the invalid part.
-    pub fn read(mut given: impl FnMut(&str) -> Option<String>) -> Result<Wanted, String> {
+    pub fn read(mut given: impl FnMut(&str) -> Option<String>) -> Result<WantedRecords, String> {
         let state = given("state").map(|name| {
             StateName::parse(&name).ok_or_else(|| {
                 let known: Vec<&str> = StateName::ALL.iter().map(|state| state.as_str()).collect();
                 format!("{name:?} is not a state: {}", known.join(", "))
             })
         });
-        Ok(Wanted {
+        Ok(WantedRecords {
             state: state.transpose()?,
             operation: given("operation"),
             tenant: given("tenant"),
@@ -47,7 +47,7 @@ impl Wanted {
 
     /// Returns the store's filter for one page.
     pub fn page(self, now: Timestamp, after: Option<OperationId>, limit: usize) -> Filter {
-        let Wanted { state, operation, tenant, older_than } = self;
+        let WantedRecords { state, operation, tenant, older_than } = self;
         let updated_before = older_than.map(|age| before(now, age));
         Filter { state, operation, tenant, updated_before, after, limit }
     }
@@ -77,7 +77,7 @@ pub fn unreadable(record: &UnreadableRecord) -> Value {
 }
 
 /// Everything about one command except its request and its response.
-pub struct Found {
+pub struct FoundCommand {
     /// Record, unless it was purged.
     pub record: Option<Record>,
     /// Actions of operators, the oldest first.
@@ -89,14 +89,14 @@ pub struct Found {
 }
 
 /// Finds a command. Returns `None` if there is no trace of it.
-pub async fn find(store: &dyn Records, id: OperationId) -> Result<Option<Found>, StoreError> {
+pub async fn find(store: &dyn Records, id: OperationId) -> Result<Option<FoundCommand>, StoreError> {
     let found = store.find(id).await?;
     let notes = store.notes(id).await?;
     if found.record.is_none() && notes.is_empty() {
         return Ok(None);
     }
     let steps = store.progress(id).await?;
-    Ok(Some(Found { record: found.record, notes, steps, now: found.now }))
+    Ok(Some(FoundCommand { record: found.record, notes, steps, now: found.now }))
 }
 
 /// Returns the text about a command without a trace.
@@ -104,7 +104,7 @@ pub fn absent(id: OperationId) -> String {
     format!("there is no record of operation {id}")
 }
 
-impl Found {
+impl FoundCommand {
     /// Returns the command as JSON. The names are stable.
     pub fn to_json(&self) -> Value {
         let mut shown = self.record.as_ref().map_or(json!({}), summary);

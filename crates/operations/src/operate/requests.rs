@@ -12,7 +12,7 @@ use super::{fields, insert_bytes, records};
 pub const ACTION: &str = "request";
 
 /// Result of reading a request.
-pub enum Reading {
+pub enum RequestLookup {
     /// The request.
     Kept(Box<Request>),
     /// No such command exists.
@@ -24,21 +24,23 @@ pub enum Reading {
 }
 
 /// Reads the request of a command, and records a note. Without a stored request, no note is recorded.
-pub async fn read(store: &dyn Records, id: OperationId, note: &Note) -> Result<Reading, StoreError> {
-    let Some(record) = store.find(id).await?.record else { return Ok(Reading::Absent(records::absent(id))) };
+pub async fn read(store: &dyn Records, id: OperationId, note: &Note) -> Result<RequestLookup, StoreError> {
+    let Some(record) = store.find(id).await?.record else {
+        return Ok(RequestLookup::Absent(records::absent(id)));
+    };
     let Some(kept) = store.read_request(id, note).await? else {
-        return Ok(Reading::NotKept(not_kept(&record)));
+        return Ok(RequestLookup::NotKept(not_kept(&record)));
     };
     if kept.format == INPUT_FORMAT {
         let why = format!("{id} runs in phases: it has an input, which only its own service can read");
-        return Ok(Reading::Unreadable(why));
+        return Ok(RequestLookup::Unreadable(why));
     }
     Ok(match kept.decode() {
-        Ok(request) => Reading::Kept(Box::new(request)),
+        Ok(request) => RequestLookup::Kept(Box::new(request)),
         Err(why) if kept.encryption_key_id.is_some() => {
-            Reading::Unreadable(format!("{why}: it does not open under the keys of `[encryption]`"))
+            RequestLookup::Unreadable(format!("{why}: it does not open under the keys of `[encryption]`"))
         }
-        Err(why) => Reading::Unreadable(why.to_string()),
+        Err(why) => RequestLookup::Unreadable(why.to_string()),
     })
 }
 

@@ -8,7 +8,7 @@ use semel_settings::Config;
 use serde_json::{Value, json};
 
 use super::printable;
-use super::records::{FIRST_ATTEMPT, Found, look_for, summary};
+use super::records::{FIRST_ATTEMPT, FoundCommand, look_for, summary};
 
 /// Context of a story beside the store.
 pub struct Around<'a> {
@@ -19,9 +19,9 @@ pub struct Around<'a> {
 }
 
 /// Returns the story as JSON. The names are stable.
-pub fn to_json(id: OperationId, found: &Found, around: &Around<'_>) -> Value {
+pub fn to_json(id: OperationId, found: &FoundCommand, around: &Around<'_>) -> Value {
     let mut story = found.record.as_ref().map_or(json!({ "operationId": id.to_string() }), summary);
-    story["timeline"] = timeline(found).iter().map(Entry::to_json).collect();
+    story["timeline"] = timeline(found).iter().map(StoryEntry::to_json).collect();
     let unknown = |record: &&Record| matches!(record.head.state, State::Unknown { .. });
     if let Some(record) = found.record.as_ref().filter(unknown) {
         story["lookFor"] = look_for(record);
@@ -31,7 +31,7 @@ pub fn to_json(id: OperationId, found: &Found, around: &Around<'_>) -> Value {
 }
 
 /// Event in the life of a command.
-pub enum Entry<'a> {
+pub enum StoryEntry<'a> {
     /// Step of the record.
     Step(Step),
     /// Action of an operator.
@@ -43,43 +43,43 @@ pub enum Entry<'a> {
 }
 
 /// Returns the events in order. An operator's action comes before the step that it led to.
-pub fn timeline(found: &Found) -> Vec<Entry<'_>> {
-    let Found { record, notes, steps: phases, .. } = found;
+pub fn timeline(found: &FoundCommand) -> Vec<StoryEntry<'_>> {
+    let FoundCommand { record, notes, steps: phases, .. } = found;
     let (mut calls, mut done, mut left) = (Vec::new(), Vec::new(), Vec::new());
     for phase in phases {
         match (&phase.what, phase.done_at) {
             (StepKind::Item { .. }, _) => {}
-            (StepKind::Local { .. }, at) => done.push(Entry::Done(phase, at.unwrap_or(phase.began_at))),
+            (StepKind::Local { .. }, at) => done.push(StoryEntry::Done(phase, at.unwrap_or(phase.began_at))),
             (StepKind::External { .. }, Some(at)) => {
-                calls.push(Entry::Begun(phase));
-                done.push(Entry::Done(phase, at));
+                calls.push(StoryEntry::Begun(phase));
+                done.push(StoryEntry::Done(phase, at));
             }
-            (StepKind::External { .. }, None) => left.push(Entry::Begun(phase)),
+            (StepKind::External { .. }, None) => left.push(StoryEntry::Begun(phase)),
         }
     }
-    let steps = record.iter().flat_map(|record| record.history.steps()).map(Entry::Step);
-    let mut timeline: Vec<Entry<'_>> = notes.iter().map(Entry::Note).chain(steps).collect();
+    let steps = record.iter().flat_map(|record| record.history.steps()).map(StoryEntry::Step);
+    let mut timeline: Vec<StoryEntry<'_>> = notes.iter().map(StoryEntry::Note).chain(steps).collect();
     timeline.extend(calls.into_iter().chain(done).chain(left));
-    timeline.sort_by_key(Entry::at);
+    timeline.sort_by_key(StoryEntry::at);
     timeline
 }
 
-impl Entry<'_> {
+impl StoryEntry<'_> {
     /// Returns the time of the event.
     pub fn at(&self) -> Timestamp {
         match self {
-            Entry::Step(step) => step.at,
-            Entry::Note(taken) => taken.at,
-            Entry::Begun(phase) => phase.began_at,
-            Entry::Done(_, at) => *at,
+            StoryEntry::Step(step) => step.at,
+            StoryEntry::Note(taken) => taken.at,
+            StoryEntry::Begun(phase) => phase.began_at,
+            StoryEntry::Done(_, at) => *at,
         }
     }
 
     /// Describes the event in a sentence.
     pub fn tell(&self) -> String {
         match self {
-            Entry::Step(step) => tell(step),
-            Entry::Note(taken) => {
+            StoryEntry::Step(step) => tell(step),
+            StoryEntry::Note(taken) => {
                 let note = &taken.note;
                 if note.action == CONTRADICTION {
                     return printable(&format!(
@@ -90,7 +90,7 @@ impl Entry<'_> {
                 let whose = if note.who == RECONCILER { "by itself" } else { "by hand" };
                 printable(&format!("{whose}: {} by {}, because: {}", note.action, note.who, note.why))
             }
-            Entry::Begun(phase) => {
+            StoryEntry::Begun(phase) => {
                 let (how, again) = match phase.what {
                     StepKind::External { deduplicated: true, .. } => {
                         ("deduplicates on its key", "may be made again")
@@ -100,14 +100,14 @@ impl Entry<'_> {
                 let Progress { name, .. } = phase;
                 printable(&format!("phase {name}: its call is begun; the receiver {how}, so it {again}"))
             }
-            Entry::Done(phase, _) => printable(&format!("phase {}: done", phase.name)),
+            StoryEntry::Done(phase, _) => printable(&format!("phase {}: done", phase.name)),
         }
     }
 
     fn to_json(&self) -> Value {
         let mut entry = json!({ "at": self.at().to_rfc3339(), "what": self.tell() });
         match self {
-            Entry::Step(step) => {
+            StoryEntry::Step(step) => {
                 entry["epoch"] = step.epoch.into();
                 entry["state"] = step.state.as_str().into();
                 entry["reason"] = step.reason.as_str().into();
@@ -115,12 +115,14 @@ impl Entry<'_> {
                     entry["again"] = json!({ "times": times, "last": last.to_rfc3339() });
                 }
             }
-            Entry::Note(taken) => {
+            StoryEntry::Note(taken) => {
                 entry["who"] = taken.note.who.as_str().into();
                 entry["action"] = taken.note.action.as_str().into();
                 entry["why"] = taken.note.why.as_str().into();
             }
-            Entry::Begun(phase) | Entry::Done(phase, _) => entry["phase"] = phase.name.as_str().into(),
+            StoryEntry::Begun(phase) | StoryEntry::Done(phase, _) => {
+                entry["phase"] = phase.name.as_str().into()
+            }
         }
         entry
     }

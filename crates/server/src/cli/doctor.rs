@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use semel_core::{Clock, Plaintext, SystemClock, Tier};
 use semel_gateway::identity::{introspection, jwt};
-use semel_operations::certificates::Shown;
-use semel_operations::encryption::{Counted, counted};
+use semel_operations::certificates::GatewayCertificate;
+use semel_operations::encryption::{CountsByKey, counted};
 use semel_settings::{
     CertificateTenant as Tenant, Config, Encryption, Loaded, PrincipalSource, SecretSource, StoreLocation,
 };
@@ -129,7 +129,7 @@ async fn store(config: &Config) -> Examination {
 }
 
 /// Checks the keys that can be read without running a program, and the keys of stored values.
-fn encryption(encryption: Option<&Encryption>, counted: Option<Counted>) -> Vec<Check> {
+fn encryption(encryption: Option<&Encryption>, counted: Option<CountsByKey>) -> Vec<Check> {
     let name = "encryption";
     let mut checks: Vec<Check> = encryption.map(keys).into_iter().collect();
     let Some(counted) = counted else { return checks };
@@ -187,7 +187,7 @@ fn certificates(config: &Config) -> Vec<Check> {
         }
     };
     let now = SystemClock.now();
-    let check = |Shown { setting, ends }| match ends {
+    let check = |GatewayCertificate { setting, ends }| match ends {
         None => Check::ok("tls", format!("`{setting}` can be used")),
         Some(ends) if ends < now => Check::fail(
             "tls",

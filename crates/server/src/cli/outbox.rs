@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use semel_core::outbox::{Intervention, Message, MessageFilter, MessageState, Outbox};
 use semel_operations::operate::Acted;
-use semel_operations::operate::messages::{self, Wanted, summary};
+use semel_operations::operate::messages::{self, WantedMessages, summary};
 use semel_stores::Access;
 use serde_json::Value;
 
@@ -160,7 +160,7 @@ fn list(args: &ListArgs, config: Option<&Path>) -> anyhow::Result<Done> {
         "older-than" => args.older_than.clone(),
         _ => None,
     };
-    let wanted = Wanted::read(given).map_err(anyhow::Error::msg)?;
+    let wanted = WantedMessages::read(given).map_err(anyhow::Error::msg)?;
     let mut filter = blocking(wanted.page(&**outbox, None, PAGE))?;
     if json {
         let mut all = Vec::new();

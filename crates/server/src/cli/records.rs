@@ -14,9 +14,9 @@ use semel_core::{
     UnreadableRecord,
 };
 use semel_operations::operate::records::{
-    FIRST_ATTEMPT, Said, Wanted, absent, done, find, is_an_answer, summary,
+    FIRST_ATTEMPT, Said, WantedRecords, absent, done, find, is_an_answer, summary,
 };
-use semel_operations::operate::requests::{self, Reading};
+use semel_operations::operate::requests::{self, RequestLookup};
 use semel_operations::operate::story::Around;
 use semel_operations::operate::{self, Acted, records};
 use semel_stores::Access;
@@ -307,7 +307,7 @@ fn list(store: &Arc<dyn Records>, args: &ListArgs) -> anyhow::Result<Done> {
         "older-than" => args.older_than.clone(),
         _ => None,
     };
-    let wanted = Wanted::read(given).map_err(anyhow::Error::msg)?;
+    let wanted = WantedRecords::read(given).map_err(anyhow::Error::msg)?;
     let mut filter = wanted.page(blocking(store.now())?, None, PAGE);
     let mut shown = 0;
     if json {
@@ -403,9 +403,9 @@ fn request(store: &Arc<dyn Records>, (id, why): (&str, &str), json: bool) -> any
     let id = operation_id(id)?;
     let note = Note { who: who(), action: requests::ACTION.to_owned(), why: reason(why)? };
     match blocking(requests::read(&**store, id, &note))? {
-        Reading::Kept(request) if json => say(requests::to_json(id, &request)),
-        Reading::Kept(request) => requests::to_text(&request).into_iter().for_each(super::show),
-        Reading::Absent(why) | Reading::NotKept(why) | Reading::Unreadable(why) => {
+        RequestLookup::Kept(request) if json => say(requests::to_json(id, &request)),
+        RequestLookup::Kept(request) => requests::to_text(&request).into_iter().for_each(super::show),
+        RequestLookup::Absent(why) | RequestLookup::NotKept(why) | RequestLookup::Unreadable(why) => {
             eprintln!("{why}");
             return Ok(Done::No);
         }

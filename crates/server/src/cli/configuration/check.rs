@@ -9,8 +9,8 @@ use semel_core::policy::{KeepRequest, Mode};
 use semel_core::{Clock, Policy, SystemClock};
 use semel_gateway::former_names::{self, FormerName};
 use semel_gateway::identity::jwt;
-use semel_operations::certificates::Shown;
-use semel_operations::encryption::{Counted, counted};
+use semel_operations::certificates::GatewayCertificate;
+use semel_operations::encryption::{CountsByKey, counted};
 use semel_settings::{Config, Diagnostic, Errors, KeySource, Loaded, Origin, PrincipalSource, StoreLocation};
 use semel_stores::{Access, OpenError};
 use serde_json::{Value, json};
@@ -156,7 +156,7 @@ fn examine(loaded: &Loaded, report: &mut Report) -> anyhow::Result<()> {
         }
     };
     report.warnings.extend(loaded.warnings.iter().map(Finding::from));
-    for Shown { setting, ends } in shown {
+    for GatewayCertificate { setting, ends } in shown {
         if let Some(ends) = ends.filter(|ends| *ends < SystemClock.now()) {
             report.warn(format!(
                 "`{setting}`: the certificate is over since {ends}: nobody who checks it will go on"
@@ -222,7 +222,7 @@ fn missing_folder(store: &StoreLocation) -> Option<String> {
 
 /// Returns what the store holds without support in the configuration: operations without a rule, and the
 /// number of values under each encryption key.
-fn stored(config: &Config, report: &mut Report) -> anyhow::Result<(Vec<FormerName>, Counted)> {
+fn stored(config: &Config, report: &mut Report) -> anyhow::Result<(Vec<FormerName>, CountsByKey)> {
     match &config.store {
         StoreLocation::Memory => return Ok(Default::default()),
         StoreLocation::Sqlite(path) if !path.exists() => return Ok(Default::default()),

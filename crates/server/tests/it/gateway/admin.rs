@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use semel_core::OperationId;
-use semel_operations::admin::{Access, ENDPOINTS, Endpoint};
+use semel_operations::admin::{ENDPOINTS, Endpoint, EndpointAccess};
 use semel_settings::Role;
 use serde_json::{Value, json};
 
@@ -216,8 +216,8 @@ async fn every_endpoint_is_for_those_who_may_and_nobody_else() {
         for token in [None, Some(WRONG)] {
             let reply = send(endpoint, &case, token).await;
             match endpoint.access {
-                Access::Open => assert_eq!(reply.status, 200, "{}", endpoint.path),
-                Access::Needs(_) => {
+                EndpointAccess::Open => assert_eq!(reply.status, 200, "{}", endpoint.path),
+                EndpointAccess::Needs(_) => {
                     assert_eq!(refusal(&reply), problem(401, "UNAUTHENTICATED"), "{}", endpoint.path);
                     assert_eq!(reply.header("www-authenticate"), Some("Bearer"));
                 }
@@ -225,10 +225,10 @@ async fn every_endpoint_is_for_those_who_may_and_nobody_else() {
         }
         let reply = send(endpoint, &case, Some(VIEWER.1)).await;
         match endpoint.access {
-            Access::Needs(Role::Operator) => {
+            EndpointAccess::Needs(Role::Operator) => {
                 assert_eq!(refusal(&reply), problem(403, "FORBIDDEN"), "{}", endpoint.path);
             }
-            Access::Open | Access::Needs(Role::Viewer) => {
+            EndpointAccess::Open | EndpointAccess::Needs(Role::Viewer) => {
                 assert_eq!(reply.status, 200, "{}: {reply:?}", endpoint.path);
             }
         }
@@ -517,8 +517,10 @@ async fn a_page_from_elsewhere_gets_nothing_and_does_nothing() {
             let reply = request.body(r#"{"reason":"ticket 7"}"#).to(gateway.admin).await;
             is_secured(&reply, endpoint.path);
             match endpoint.access {
-                Access::Open => assert_eq!(reply.status, 200, "{host} {path}"),
-                Access::Needs(_) => assert_eq!(refusal(&reply), problem(403, "FORBIDDEN"), "{host} {path}"),
+                EndpointAccess::Open => assert_eq!(reply.status, 200, "{host} {path}"),
+                EndpointAccess::Needs(_) => {
+                    assert_eq!(refusal(&reply), problem(403, "FORBIDDEN"), "{host} {path}")
+                }
             }
         }
     }
@@ -621,9 +623,9 @@ fn the_documentation_says_who_may_what() {
     assert_eq!(rows.len(), ENDPOINTS.len());
     for (endpoint, row) in ENDPOINTS.iter().zip(rows) {
         let columns = match endpoint.access {
-            Access::Open => "| yes | yes | yes |",
-            Access::Needs(Role::Viewer) => "| 401 | yes | yes |",
-            Access::Needs(Role::Operator) => "| 401 | 403 | yes |",
+            EndpointAccess::Open => "| yes | yes | yes |",
+            EndpointAccess::Needs(Role::Viewer) => "| 401 | yes | yes |",
+            EndpointAccess::Needs(Role::Operator) => "| 401 | 403 | yes |",
         };
         let begin = format!("| `{} {}` |", endpoint.method, endpoint.path);
         assert!(row.starts_with(&begin) && row.ends_with(columns), "{begin} … {columns}: {row}");
