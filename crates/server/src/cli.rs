@@ -33,7 +33,7 @@ use tokio::runtime::Runtime;
 pub(crate) use semel_operations::operate::printable;
 
 /// Result of a command.
-pub(crate) enum Done {
+pub(crate) enum CommandResult {
     /// The command did its work.
     Yes,
     /// The command ran, and its answer is no.
@@ -66,8 +66,8 @@ pub fn main() -> ExitCode {
         },
     };
     match result {
-        Ok(Done::Yes) => ExitCode::SUCCESS,
-        Ok(Done::No) => ExitCode::from(1),
+        Ok(CommandResult::Yes) => ExitCode::SUCCESS,
+        Ok(CommandResult::No) => ExitCode::from(1),
         Err(error) => {
             eprintln!("semel: {error:#}");
             ExitCode::from(2)

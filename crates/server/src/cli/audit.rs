@@ -4,7 +4,7 @@
 use anyhow::Context;
 use semel_verify::audit::{AuditOptions, LeftOut, audit, read_text};
 
-use super::{Done, OutputFlags, say, show};
+use super::{CommandResult, OutputFlags, say, show};
 
 /// The command line of `semel audit`.
 #[derive(Debug, clap::Args)]
@@ -79,7 +79,7 @@ pub(super) struct AuditArgs {
     output: OutputFlags,
 }
 
-pub(super) fn run(args: &AuditArgs) -> anyhow::Result<Done> {
+pub(super) fn run(args: &AuditArgs) -> anyhow::Result<CommandResult> {
     let file = args.file.as_str();
     let ignored = args.ignore.iter().map(|text| LeftOut::named(text));
     let left_out = ignored.chain(args.exclude.iter().map(|text| LeftOut::pattern(text)));
@@ -96,7 +96,7 @@ pub(super) fn run(args: &AuditArgs) -> anyhow::Result<Done> {
     } else {
         show(report.to_text().trim_end());
     }
-    Ok(if report.ok() { Done::Yes } else { Done::No })
+    Ok(if report.ok() { CommandResult::Yes } else { CommandResult::No })
 }
 
 #[cfg(test)]

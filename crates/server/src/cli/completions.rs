@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Write};
 use anyhow::Context;
 use clap_complete::Shell;
 
-use super::Done;
+use super::CommandResult;
 
 /// The command line of `semel completions`.
 #[derive(Debug, clap::Args)]
@@ -30,12 +30,12 @@ pub(super) struct CompletionsArgs {
     shell: Shell,
 }
 
-pub(super) fn run(args: &CompletionsArgs) -> anyhow::Result<Done> {
+pub(super) fn run(args: &CompletionsArgs) -> anyhow::Result<CommandResult> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut super::shown_command(), "semel", &mut script);
     // A full disk is an error; a reader that closes the pipe early, such as `head`, is none.
     match std::io::stdout().write_all(&script) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("cannot write the script"),
-        _ => Ok(Done::Yes),
+        _ => Ok(CommandResult::Yes),
     }
 }

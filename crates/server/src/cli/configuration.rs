@@ -4,7 +4,7 @@ mod check;
 
 use std::path::Path;
 
-use super::{Done, OutputFlags, SettingFlags, say};
+use super::{CommandResult, OutputFlags, SettingFlags, say};
 
 /// The command line of `semel config`.
 #[derive(Debug, clap::Args)]
@@ -17,7 +17,7 @@ pub(super) struct ConfigArgs {
 #[derive(Debug, clap::Subcommand)]
 enum ConfigCommand {
     Check(CheckArgs),
-    Show(ShowArgs),
+    Show(ShowConfigurationArgs),
     Init(InitArgs),
 }
 
@@ -56,7 +56,7 @@ struct CheckArgs {
         SEMEL_TTL=7d semel config show --json\n\n\
         Exit codes: 0 shown, 2 wrong use, or the configuration cannot be used."
 )]
-struct ShowArgs {
+struct ShowConfigurationArgs {
     #[command(flatten)]
     settings: SettingFlags,
     #[command(flatten)]
@@ -73,18 +73,18 @@ struct ShowArgs {
 )]
 struct InitArgs {}
 
-pub(super) fn run(args: &ConfigArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+pub(super) fn run(args: &ConfigArgs, config: Option<&Path>) -> anyhow::Result<CommandResult> {
     match &args.command {
         ConfigCommand::Check(args) => check::run(args, config),
         ConfigCommand::Show(args) => show(args, config),
         ConfigCommand::Init(InitArgs {}) => {
             say(semel_settings::init().trim_end());
-            Ok(Done::Yes)
+            Ok(CommandResult::Yes)
         }
     }
 }
 
-fn show(args: &ShowArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+fn show(args: &ShowConfigurationArgs, config: Option<&Path>) -> anyhow::Result<CommandResult> {
     let loaded = super::load(config, args.settings.flags())?;
     if args.output.json {
         let rows = loaded
@@ -92,7 +92,7 @@ fn show(args: &ShowArgs, config: Option<&Path>) -> anyhow::Result<Done> {
             .iter()
             .map(|row| serde_json::json!({ "name": row.name, "value": row.json(), "source": row.source }));
         say(format!("{}", serde_json::Value::Array(rows.collect())));
-        return Ok(Done::Yes);
+        return Ok(CommandResult::Yes);
     }
     let width = |of: fn(&semel_settings::EffectiveSetting) -> &str| {
         loaded.rows.iter().map(|row| of(row).chars().count()).max()
@@ -102,5 +102,5 @@ fn show(args: &ShowArgs, config: Option<&Path>) -> anyhow::Result<Done> {
     for row in &loaded.rows {
         super::show(format!("{:names$}  {:values$}  {}", row.name, row.value, row.source));
     }
-    Ok(Done::Yes)
+    Ok(CommandResult::Yes)
 }

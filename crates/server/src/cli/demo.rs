@@ -17,7 +17,7 @@ use anyhow::{Context, ensure};
 use semel_settings::{Config, StoreLocation};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{Done, say};
+use super::{CommandResult, say};
 use crate::gateway::Gateway;
 use crate::telemetry;
 
@@ -64,7 +64,7 @@ pub(super) struct DemoArgs {
     listen: Option<SocketAddr>,
 }
 
-pub(super) fn run(args: &DemoArgs) -> anyhow::Result<Done> {
+pub(super) fn run(args: &DemoArgs) -> anyhow::Result<CommandResult> {
     let DemoArgs { once, fast, listen } = *args;
     if let Some(address) = listen {
         ensure!(
@@ -74,16 +74,16 @@ pub(super) fn run(args: &DemoArgs) -> anyhow::Result<Done> {
             address.port()
         );
     }
-    let settings = Settings { once, listen, is_paced: !fast && std::io::stdout().is_terminal() };
+    let settings = DemoSettings { once, listen, is_paced: !fast && std::io::stdout().is_terminal() };
     let folder = Folder::new()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let proven = runtime.block_on(demo(&folder.0, &settings))?;
     runtime.shutdown_background();
-    Ok(if proven { Done::Yes } else { Done::No })
+    Ok(if proven { CommandResult::Yes } else { CommandResult::No })
 }
 
 /// Options of the demo.
-struct Settings {
+struct DemoSettings {
     /// True if the demo ends with the story.
     once: bool,
     /// Address for clients, if not the usual one.
@@ -109,7 +109,7 @@ impl Drop for Folder {
     }
 }
 
-async fn demo(folder: &Path, settings: &Settings) -> anyhow::Result<bool> {
+async fn demo(folder: &Path, settings: &DemoSettings) -> anyhow::Result<bool> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let port = free_or_any("the payment service", SERVICE_PORT)?.port();
     // A port that was free a moment ago may be taken now: then any port is used.

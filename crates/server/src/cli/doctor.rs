@@ -23,7 +23,7 @@ use semel_stores::postgres::{self, PostgresOptions};
 use semel_stores::sqlite::{self, SqliteOptions};
 
 use super::serve::promise;
-use super::{Done, OutputFlags, SettingFlags, say, show};
+use super::{CommandResult, OutputFlags, SettingFlags, say, show};
 
 /// The command line of `semel doctor`.
 #[derive(Debug, clap::Args)]
@@ -49,14 +49,14 @@ pub(super) struct DoctorArgs {
     output: OutputFlags,
 }
 
-pub(super) fn run(args: &DoctorArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+pub(super) fn run(args: &DoctorArgs, config: Option<&Path>) -> anyhow::Result<CommandResult> {
     let loaded = super::load(config, args.settings.flags())?;
     let checks = super::runtime()?.block_on(examine(&loaded));
     match args.output.json {
         true => say(report::to_json(&checks)),
         false => show(report::to_text(&checks)),
     }
-    Ok(if report::failed(&checks) { Done::No } else { Done::Yes })
+    Ok(if report::failed(&checks) { CommandResult::No } else { CommandResult::Yes })
 }
 
 async fn examine(loaded: &Loaded) -> Vec<Check> {

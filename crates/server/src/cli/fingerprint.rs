@@ -13,8 +13,8 @@ use semel_core::path::{RequestPath, one_form};
 use semel_core::{FingerprintInput, JsonPointer};
 use serde_json::json;
 
-use super::{Done, OutputFlags, say};
-use compare::Comparison;
+use super::{CommandResult, OutputFlags, say};
+use compare::RequestComparison;
 use explain::Explained;
 
 /// The command line of `semel fingerprint`.
@@ -108,7 +108,7 @@ pub(super) struct FingerprintArgs {
     body: String,
 }
 
-pub(super) fn run(args: &FingerprintArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+pub(super) fn run(args: &FingerprintArgs, config: Option<&Path>) -> anyhow::Result<CommandResult> {
     let exclude: Vec<JsonPointer> = args
         .exclude
         .iter()
@@ -124,7 +124,7 @@ pub(super) fn run(args: &FingerprintArgs, config: Option<&Path>) -> anyhow::Resu
     let input = request.input(&exclude);
     if args.canonical {
         std::io::stdout().write_all(input.canonical_body().as_bytes()).context("cannot write")?;
-        return Ok(Done::Yes);
+        return Ok(CommandResult::Yes);
     }
     let (explain, json) = (args.explain, args.output.json);
     let Some(against) = against else {
@@ -134,10 +134,10 @@ pub(super) fn run(args: &FingerprintArgs, config: Option<&Path>) -> anyhow::Resu
             (false, true) => say(json!({ "fingerprint": input.fingerprint().to_string() })),
             (false, false) => say(input.fingerprint()),
         }
-        return Ok(Done::Yes);
+        return Ok(CommandResult::Yes);
     };
     let (one, other) = (Explained::of(input), Explained::of(against.input(&exclude)));
-    let comparison = Comparison::of(&one, &other);
+    let comparison = RequestComparison::of(&one, &other);
     if json {
         let mut document = comparison.to_json();
         document["request"] = one.to_json();
@@ -149,11 +149,11 @@ pub(super) fn run(args: &FingerprintArgs, config: Option<&Path>) -> anyhow::Resu
         }
         say(comparison.to_text());
     }
-    Ok(if comparison.same() { Done::Yes } else { Done::No })
+    Ok(if comparison.same() { CommandResult::Yes } else { CommandResult::No })
 }
 
 /// Returns the pointers that the configuration excludes from the fingerprint of this request.
-fn configured(config: Option<&Path>, request: &Request) -> anyhow::Result<Vec<JsonPointer>> {
+fn configured(config: Option<&Path>, request: &FingerprintedRequest) -> anyhow::Result<Vec<JsonPointer>> {
     let operations = super::load(config, None)?.config.operations;
     let mut routes = matchit::Router::new();
     for operation in operations.iter().filter(|operation| operation.route.method == request.method.as_str()) {
@@ -163,7 +163,7 @@ fn configured(config: Option<&Path>, request: &Request) -> anyhow::Result<Vec<Js
 }
 
 /// Parts of a request that are fingerprinted.
-struct Request {
+struct FingerprintedRequest {
     method: String,
     target: String,
     content_type: Option<String>,
@@ -173,12 +173,12 @@ struct Request {
 
 /// Returns the request, and the one to compare it with, which takes everything from the first that is not
 /// given.
-fn requests(args: &FingerprintArgs) -> anyhow::Result<(Request, Option<Request>)> {
+fn requests(args: &FingerprintArgs) -> anyhow::Result<(FingerprintedRequest, Option<FingerprintedRequest>)> {
     ensure!(
         args.body != "-" || args.against.as_deref() != Some("-"),
         "the standard input can be read once: give one of the two bodies as a file"
     );
-    let request = Request {
+    let request = FingerprintedRequest {
         method: args.method.clone(),
         target: args.path.clone(),
         content_type: args.content_type.clone(),
@@ -187,7 +187,7 @@ fn requests(args: &FingerprintArgs) -> anyhow::Result<(Request, Option<Request>)
     };
     let Some(file) = &args.against else { return Ok((request, None)) };
     let or_first = |other: &Option<String>, first: &str| other.as_deref().unwrap_or(first).to_owned();
-    let other = Request {
+    let other = FingerprintedRequest {
         method: or_first(&args.against_method, &request.method),
         target: or_first(&args.against_path, &request.target),
         content_type: args.against_content_type.clone().or_else(|| request.content_type.clone()),
@@ -206,7 +206,7 @@ fn read(file: &str) -> anyhow::Result<Vec<u8>> {
     Ok(body)
 }
 
-impl Request {
+impl FingerprintedRequest {
     fn path(&self) -> &str {
         self.target.split('?').next().unwrap_or_default()
     }

@@ -12,7 +12,7 @@ use semel_settings::StoreLocation;
 use semel_stores::Access;
 use semel_stores::api_keys::ApiKey;
 
-use super::{Done, OutputFlags, StoreFlag, load, runtime, say};
+use super::{CommandResult, OutputFlags, StoreFlag, load, runtime, say};
 use encryption::{EncryptionArgs, RotateArgs};
 
 /// The command line of `semel keys`.
@@ -31,7 +31,7 @@ pub(super) struct KeysArgs {
 #[derive(Debug, clap::Subcommand)]
 enum KeysCommand {
     Create(CreateArgs),
-    List(ListArgs),
+    List(ListKeysArgs),
     Revoke(RevokeArgs),
     Encryption(EncryptionArgs),
     Rotate(RotateArgs),
@@ -68,7 +68,7 @@ struct CreateArgs {
         keys themselves cannot be shown, since nobody has them.",
     after_help = "Example:\n  semel keys list\n\nExit codes: 0 listed, 2 wrong use, or the store cannot be used."
 )]
-struct ListArgs {
+struct ListKeysArgs {
     #[command(flatten)]
     store: StoreFlag,
     #[command(flatten)]
@@ -95,7 +95,7 @@ struct RevokeArgs {
     output: OutputFlags,
 }
 
-pub(super) fn run(args: &KeysArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+pub(super) fn run(args: &KeysArgs, config: Option<&Path>) -> anyhow::Result<CommandResult> {
     match &args.command {
         KeysCommand::Create(args) => create(args, config),
         KeysCommand::List(args) => runtime()?.block_on(list(args, config)),
@@ -120,7 +120,7 @@ async fn open(store: &StoreFlag, config: Option<&Path>, access: Access) -> anyho
     StoredApiKeys::open(&location, access).await
 }
 
-fn create(args: &CreateArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+fn create(args: &CreateArgs, config: Option<&Path>) -> anyhow::Result<CommandResult> {
     let location = load(config, args.store.flags())?.config.store;
     let (principal, made, key) = runtime()?.block_on(async {
         let keys = StoredApiKeys::open(&location, Access::Write).await?;
@@ -137,14 +137,14 @@ fn create(args: &CreateArgs, config: Option<&Path>) -> anyhow::Result<Done> {
         let (tenant, caller) = (principal.tenant(), principal.caller());
         eprintln!("This is key {} of {tenant}/{caller}, in {location}. It is shown once.", made.id);
     }
-    Ok(Done::Yes)
+    Ok(CommandResult::Yes)
 }
 
-async fn list(args: &ListArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+async fn list(args: &ListKeysArgs, config: Option<&Path>) -> anyhow::Result<CommandResult> {
     let keys = open(&args.store, config, Access::Read).await?.list().await?;
     if args.output.json {
         say(format!("{}", serde_json::Value::Array(keys.iter().map(document).collect())));
-        return Ok(Done::Yes);
+        return Ok(CommandResult::Yes);
     }
     super::show(format!("{:18} {:20} {:20} {:24} REVOKED", "ID", "TENANT", "CALLER", "CREATED"));
     for key in keys {
@@ -156,10 +156,10 @@ async fn list(args: &ListArgs, config: Option<&Path>) -> anyhow::Result<Done> {
             key.created_at.to_rfc3339()
         ));
     }
-    Ok(Done::Yes)
+    Ok(CommandResult::Yes)
 }
 
-async fn revoke(args: &RevokeArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+async fn revoke(args: &RevokeArgs, config: Option<&Path>) -> anyhow::Result<CommandResult> {
     let id = args.id.as_str();
     let revoked = open(&args.store, config, Access::Write).await?.revoke(id).await?;
     match (args.output.json, revoked) {
@@ -167,7 +167,7 @@ async fn revoke(args: &RevokeArgs, config: Option<&Path>) -> anyhow::Result<Done
         (false, true) => say(format!("{id} is revoked")),
         (false, false) => eprintln!("there is no key {id} that could be revoked"),
     }
-    Ok(if revoked { Done::Yes } else { Done::No })
+    Ok(if revoked { CommandResult::Yes } else { CommandResult::No })
 }
 
 fn document(key: &ApiKey) -> serde_json::Value {

@@ -12,7 +12,7 @@ use semel_stores::Access;
 use serde_json::Value;
 
 use super::records::{reason, who};
-use super::{Done, OutputFlags, StoreFlag, blocking, load, open_keyless, printable, say};
+use super::{CommandResult, OutputFlags, StoreFlag, blocking, load, open_keyless, printable, say};
 
 /// Number of messages in one page of the store.
 const PAGE: usize = 500;
@@ -30,8 +30,8 @@ pub(super) struct OutboxArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum OutboxCommand {
-    List(ListArgs),
-    Show(ShowArgs),
+    List(ListMessagesArgs),
+    Show(ShowMessageArgs),
     Retry(RetryArgs),
     Discard(DiscardArgs),
 }
@@ -48,7 +48,7 @@ enum OutboxCommand {
         semel outbox list --state pending --kind payment.created --older-than 5m --json\n\n\
         Exit codes: 0 listed, even if there are none; 2 wrong use, or the store cannot be used."
 )]
-struct ListArgs {
+struct ListMessagesArgs {
     #[arg(
         long,
         value_name = "STATE",
@@ -78,7 +78,7 @@ struct ListArgs {
         Exit codes: 0 shown, 1 there is no such message, 2 wrong use, or the store cannot be used."
                 ),
 )]
-struct ShowArgs {
+struct ShowMessageArgs {
     #[arg(value_name = "EVENT_ID", help = "The id that receivers get: operationId:kind")]
     id: String,
     #[command(flatten)]
@@ -102,7 +102,7 @@ struct ShowArgs {
 )]
 struct RetryArgs {
     #[command(flatten)]
-    act: ActArgs,
+    act: ActOnMessageArgs,
 }
 
 /// The command line of `semel outbox discard`.
@@ -120,12 +120,12 @@ struct RetryArgs {
 )]
 struct DiscardArgs {
     #[command(flatten)]
-    act: ActArgs,
+    act: ActOnMessageArgs,
 }
 
 /// The arguments of an action on a message.
 #[derive(Debug, clap::Args)]
-struct ActArgs {
+struct ActOnMessageArgs {
     #[arg(value_name = "EVENT_ID", help = "The id that receivers get: operationId:kind")]
     id: String,
     #[arg(long, value_name = "TEXT", help = "Why; it is kept for good")]
@@ -136,7 +136,7 @@ struct ActArgs {
     output: OutputFlags,
 }
 
-pub(super) fn run(args: &OutboxArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+pub(super) fn run(args: &OutboxArgs, config: Option<&Path>) -> anyhow::Result<CommandResult> {
     match &args.command {
         OutboxCommand::List(args) => list(args, config),
         OutboxCommand::Show(args) => show(args, config),
@@ -151,7 +151,7 @@ fn open_outbox(config: Option<&Path>, flag: &StoreFlag, access: Access) -> anyho
     backend.outbox().context("a store in memory has no messages")
 }
 
-fn list(args: &ListArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+fn list(args: &ListMessagesArgs, config: Option<&Path>) -> anyhow::Result<CommandResult> {
     let outbox = &open_outbox(config, &args.store, Access::Read)?;
     let json = args.output.json;
     let given = |name: &str| match name {
@@ -168,7 +168,7 @@ fn list(args: &ListArgs, config: Option<&Path>) -> anyhow::Result<Done> {
             all.extend(page.iter().map(summary));
         }
         say(Value::Array(all));
-        return Ok(Done::Yes);
+        return Ok(CommandResult::Yes);
     }
     let mut shown = 0;
     super::show(format!("{:60}  {:9}  {:>5}  {:24}  LAST ERROR", "EVENT ID", "STATE", "TRIES", "CREATED"));
@@ -186,7 +186,7 @@ fn list(args: &ListArgs, config: Option<&Path>) -> anyhow::Result<Done> {
         shown += page.len();
     }
     eprintln!("{shown} message{}", if shown == 1 { "" } else { "s" });
-    Ok(Done::Yes)
+    Ok(CommandResult::Yes)
 }
 
 fn next_page(outbox: &Arc<dyn Outbox>, filter: &mut MessageFilter) -> anyhow::Result<Option<Vec<Message>>> {
@@ -197,27 +197,31 @@ fn next_page(outbox: &Arc<dyn Outbox>, filter: &mut MessageFilter) -> anyhow::Re
     Ok((!page.is_empty()).then_some(page))
 }
 
-fn show(args: &ShowArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+fn show(args: &ShowMessageArgs, config: Option<&Path>) -> anyhow::Result<CommandResult> {
     let outbox = open_outbox(config, &args.store, Access::Read)?;
     let id = args.id.as_str();
     let (Some(message), now) = blocking(outbox.message(id))? else {
         eprintln!("{}", messages::absent(id));
-        return Ok(Done::No);
+        return Ok(CommandResult::No);
     };
     let shown = messages::full(&message, now);
     if args.output.json {
         say(shown);
-        return Ok(Done::Yes);
+        return Ok(CommandResult::Yes);
     }
     for (name, value) in shown.as_object().into_iter().flatten() {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         say(printable(&format!("{name:18} {value}")));
     }
-    Ok(Done::Yes)
+    Ok(CommandResult::Yes)
 }
 
 /// Acts on a message, and notes the operator and the reason.
-fn act(args: &ActArgs, config: Option<&Path>, intervention: Intervention) -> anyhow::Result<Done> {
+fn act(
+    args: &ActOnMessageArgs,
+    config: Option<&Path>,
+    intervention: Intervention,
+) -> anyhow::Result<CommandResult> {
     let outbox = open_outbox(config, &args.store, Access::Write)?;
     let (id, json) = (args.id.as_str(), args.output.json);
     let why = reason(&args.reason)?;
@@ -227,8 +231,8 @@ fn act(args: &ActArgs, config: Option<&Path>, intervention: Intervention) -> any
         (Acted::Done(_), Intervention::Discard) => say(format!("{id} is discarded")),
         (Acted::Refused(why) | Acted::Absent(why), _) => {
             eprintln!("{why}");
-            return Ok(Done::No);
+            return Ok(CommandResult::No);
         }
     }
-    Ok(Done::Yes)
+    Ok(CommandResult::Yes)
 }

@@ -8,7 +8,7 @@ use semel_operations::operate::quotas::{RateLeft, SubjectQuotas};
 use semel_stores::Access;
 use serde_json::Value;
 
-use super::{Done, OutputFlags, StoreFlag, blocking, load, open_keyless, printable, say};
+use super::{CommandResult, OutputFlags, StoreFlag, blocking, load, open_keyless, printable, say};
 
 /// Number of subjects in one page of the store.
 const PAGE: usize = 500;
@@ -23,7 +23,7 @@ pub(super) struct QuotasArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum QuotasCommand {
-    List(ListArgs),
+    List(ListQuotasArgs),
 }
 
 /// The command line of `semel quotas list`.
@@ -41,7 +41,7 @@ enum QuotasCommand {
         semel quotas list --tenant acme --json\n\n\
         Exit codes: 0 listed, even if there are none; 2 wrong use, or the store cannot be used."
 )]
-struct ListArgs {
+struct ListQuotasArgs {
     #[arg(long, value_name = "TENANT", help = "Only this tenant and its callers")]
     tenant: Option<String>,
     #[command(flatten)]
@@ -50,7 +50,7 @@ struct ListArgs {
     output: OutputFlags,
 }
 
-pub(super) fn run(args: &QuotasArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+pub(super) fn run(args: &QuotasArgs, config: Option<&Path>) -> anyhow::Result<CommandResult> {
     let QuotasCommand::List(args) = &args.command;
     let config = load(config, args.store.flags())?.config;
     let tenant = args.tenant.clone();
@@ -79,14 +79,14 @@ impl Pages {
     }
 }
 
-fn list(mut pages: Pages, json: bool) -> anyhow::Result<Done> {
+fn list(mut pages: Pages, json: bool) -> anyhow::Result<CommandResult> {
     if json {
         let mut all = Vec::new();
         while let Some(page) = pages.next()? {
             all.extend(page.iter().map(SubjectQuotas::summary));
         }
         say(Value::Array(all));
-        return Ok(Done::Yes);
+        return Ok(CommandResult::Yes);
     }
     super::show(format!(
         "{:24}  {:24}  {:>19}  {:>19}  {:>19}  {:>25}  WHOLE AGAIN",
@@ -100,7 +100,7 @@ fn list(mut pages: Pages, json: bool) -> anyhow::Result<Done> {
         shown += page.len();
     }
     eprintln!("{shown} tenant{} and callers", if shown == 1 { "" } else { "s" });
-    Ok(Done::Yes)
+    Ok(CommandResult::Yes)
 }
 
 fn line(quotas: &SubjectQuotas) -> String {

@@ -16,7 +16,7 @@ use semel_operations::reconcile::{is_wanted, reconciler};
 use semel_stores::Access;
 use serde_json::{Value, json};
 
-use super::{Done, OutputFlags, StoreFlag, blocking, existing, load, printable, runtime, say};
+use super::{CommandResult, OutputFlags, StoreFlag, blocking, existing, load, printable, runtime, say};
 use crate::gateway;
 use ledger::LedgerArgs;
 
@@ -82,7 +82,7 @@ impl ReconcileArgs {
     }
 }
 
-pub(super) fn run(args: &ReconcileArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+pub(super) fn run(args: &ReconcileArgs, config: Option<&Path>) -> anyhow::Result<CommandResult> {
     if let Some(ReconcileCommand::Ledger(below)) = &args.command {
         if let Some(name) = args.given() {
             bail!("{name} does not go with `ledger`; what is meant for the ledger stands after that word");
@@ -113,7 +113,7 @@ pub(super) fn run(args: &ReconcileArgs, config: Option<&Path>) -> anyhow::Result
 }
 
 /// Reconciles all commands that are due, and lists the unused evidence.
-fn all(reconciler: &Reconciler, store: &Arc<dyn Records>, json: bool) -> anyhow::Result<Done> {
+fn all(reconciler: &Reconciler, store: &Arc<dyn Records>, json: bool) -> anyhow::Result<CommandResult> {
     let mut looks: Vec<LookUpResult> = Vec::new();
     let mut by_evidence = 0;
     for _ in 0..MAX_PASSES {
@@ -147,14 +147,14 @@ fn all(reconciler: &Reconciler, store: &Arc<dyn Records>, json: bool) -> anyhow:
             unknown.len()
         );
     }
-    Ok(if unknown.is_empty() { Done::Yes } else { Done::No })
+    Ok(if unknown.is_empty() { CommandResult::Yes } else { CommandResult::No })
 }
 
 /// Reconciles one command now.
-fn one(reconciler: &Reconciler, id: OperationId, json: bool) -> anyhow::Result<Done> {
+fn one(reconciler: &Reconciler, id: OperationId, json: bool) -> anyhow::Result<CommandResult> {
     let Some(look) = blocking(reconciler.look(id))? else {
         eprintln!("{}", records::absent(id));
-        return Ok(Done::No);
+        return Ok(CommandResult::No);
     };
     match json {
         true => say(shown(&look)),
@@ -163,7 +163,7 @@ fn one(reconciler: &Reconciler, id: OperationId, json: bool) -> anyhow::Result<D
     if let LookUpOutcome::Failed { why } = &look.outcome {
         bail!("the store cannot be used: {why}");
     }
-    Ok(if look.outcome.is_unknown() { Done::No } else { Done::Yes })
+    Ok(if look.outcome.is_unknown() { CommandResult::No } else { CommandResult::Yes })
 }
 
 /// Returns the result of a look-up as text.
@@ -195,12 +195,12 @@ fn unknown(store: &Arc<dyn Records>) -> anyhow::Result<Vec<Record>> {
     }
 }
 
-fn list(store: &Arc<dyn Records>, json: bool) -> anyhow::Result<Done> {
+fn list(store: &Arc<dyn Records>, json: bool) -> anyhow::Result<CommandResult> {
     let records = unknown(store)?;
     let now = blocking(store.now())?;
     if json {
         say(Value::Array(records.iter().filter_map(listed).collect()));
-        return Ok(Done::Yes);
+        return Ok(CommandResult::Yes);
     }
     super::show(format!(
         "{:36}  {:24}  {:24}  {:>5}  {:24}  QUARANTINE UNTIL",
@@ -224,7 +224,7 @@ fn list(store: &Arc<dyn Records>, json: bool) -> anyhow::Result<Done> {
     }
     let dead = records.iter().filter(|record| is_dead_letter(&record.head.state)).count();
     eprintln!("{} unknown, {dead} of them given up", records.len());
-    Ok(Done::Yes)
+    Ok(CommandResult::Yes)
 }
 
 /// Returns an unknown command as a list shows it, as JSON. The names are stable.

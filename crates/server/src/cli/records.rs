@@ -22,7 +22,7 @@ use semel_operations::operate::{self, Acted, records};
 use semel_stores::Access;
 use serde_json::Value;
 
-use super::{Done, OutputFlags, StoreFlag, blocking, load, open_store, printable, say};
+use super::{CommandResult, OutputFlags, StoreFlag, blocking, load, open_store, printable, say};
 
 /// Number of records in one page of the store.
 const PAGE: usize = 500;
@@ -40,8 +40,8 @@ pub(super) struct RecordsArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum RecordsCommand {
-    List(ListArgs),
-    Show(ShowArgs),
+    List(ListRecordsArgs),
+    Show(ShowRecordArgs),
     Explain(ExplainArgs),
     Request(RequestArgs),
     Resolve(ResolveArgs),
@@ -61,7 +61,7 @@ enum RecordsCommand {
         semel records list --operation payments.create --older-than 5m --json\n\n\
         Exit codes: 0 listed, even if there are none; 1 listed, and some cannot be read; 2 wrong use, or the store cannot be used."
 )]
-struct ListArgs {
+struct ListRecordsArgs {
     #[arg(long, value_name = "STATE", help = "Only this state, such as unknown")]
     state: Option<String>,
     #[arg(long, value_name = "NAME", help = "Only this operation")]
@@ -87,7 +87,7 @@ struct ListArgs {
         Exit codes: 0 shown, 1 there is no such record, 2 wrong use, or the store cannot be used."
                 ),
 )]
-struct ShowArgs {
+struct ShowRecordArgs {
     #[arg(value_name = "OPERATION_ID", help = "The id that clients get in Idempotency-Operation-Id")]
     id: String,
     #[command(flatten)]
@@ -135,7 +135,7 @@ struct ExplainArgs {
 )]
 struct RequestArgs {
     #[command(flatten)]
-    act: ActArgs,
+    act: ActOnRecordArgs,
 }
 
 /// The command line of `semel records resolve`.
@@ -224,7 +224,7 @@ struct ResolveArgs {
 )]
 struct ReleaseArgs {
     #[command(flatten)]
-    act: ActArgs,
+    act: ActOnRecordArgs,
 }
 
 /// The command line of `semel records purge`.
@@ -241,12 +241,12 @@ struct ReleaseArgs {
 )]
 struct PurgeArgs {
     #[command(flatten)]
-    act: ActArgs,
+    act: ActOnRecordArgs,
 }
 
 /// The arguments of an action that needs a reason only.
 #[derive(Debug, clap::Args)]
-struct ActArgs {
+struct ActOnRecordArgs {
     #[arg(value_name = "OPERATION_ID", help = "The id that clients get in Idempotency-Operation-Id")]
     id: String,
     #[arg(long, value_name = "TEXT", help = "Why; it is kept for good")]
@@ -257,7 +257,7 @@ struct ActArgs {
     output: OutputFlags,
 }
 
-pub(super) fn run(args: &RecordsArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+pub(super) fn run(args: &RecordsArgs, config: Option<&Path>) -> anyhow::Result<CommandResult> {
     // A reading command changes nothing, not even an older schema.
     let open = |flag, access| open_store(config, flag, access);
     match &args.command {
@@ -298,7 +298,7 @@ pub(super) fn run(args: &RecordsArgs, config: Option<&Path>) -> anyhow::Result<D
     }
 }
 
-fn list(store: &Arc<dyn Records>, args: &ListArgs) -> anyhow::Result<Done> {
+fn list(store: &Arc<dyn Records>, args: &ListRecordsArgs) -> anyhow::Result<CommandResult> {
     let json = args.output.json;
     let given = |name: &str| match name {
         "state" => args.state.clone(),
@@ -346,12 +346,12 @@ fn list(store: &Arc<dyn Records>, args: &ListArgs) -> anyhow::Result<Done> {
 }
 
 /// Returns the result of a list with this many unreadable records.
-fn told_of(unreadable: usize) -> Done {
+fn told_of(unreadable: usize) -> CommandResult {
     if unreadable == 0 {
-        return Done::Yes;
+        return CommandResult::Yes;
     }
     eprintln!("{unreadable} of them cannot be read: see `semel doctor`");
-    Done::No
+    CommandResult::No
 }
 
 /// Page of a list: records, and those that cannot be read.
@@ -367,16 +367,16 @@ fn next_page(store: &Arc<dyn Records>, filter: &mut Filter) -> anyhow::Result<Op
     Ok(goes_on.then_some((page, unreadable)))
 }
 
-fn show(store: &Arc<dyn Records>, id: &str, json: bool) -> anyhow::Result<Done> {
+fn show(store: &Arc<dyn Records>, id: &str, json: bool) -> anyhow::Result<CommandResult> {
     let id = operation_id(id)?;
     let Some(found) = blocking(find(&**store, id))? else {
         eprintln!("{}", absent(id));
-        return Ok(Done::No);
+        return Ok(CommandResult::No);
     };
     let shown = found.to_json();
     if json {
         say(shown);
-        return Ok(Done::Yes);
+        return Ok(CommandResult::Yes);
     }
     match shown.as_object() {
         Some(members) => {
@@ -395,11 +395,11 @@ fn show(store: &Arc<dyn Records>, id: &str, json: bool) -> anyhow::Result<Done> 
         let told = printable(&format!("{} by {}: {}", note.action, note.who, note.why));
         super::show(format!("{:18} {at} {told}", "note"));
     }
-    Ok(Done::Yes)
+    Ok(CommandResult::Yes)
 }
 
 /// Shows the request of a command, and notes the reader and the reason.
-fn request(store: &Arc<dyn Records>, (id, why): (&str, &str), json: bool) -> anyhow::Result<Done> {
+fn request(store: &Arc<dyn Records>, (id, why): (&str, &str), json: bool) -> anyhow::Result<CommandResult> {
     let id = operation_id(id)?;
     let note = Note { who: who(), action: requests::ACTION.to_owned(), why: reason(why)? };
     match blocking(requests::read(&**store, id, &note))? {
@@ -407,10 +407,10 @@ fn request(store: &Arc<dyn Records>, (id, why): (&str, &str), json: bool) -> any
         RequestLookup::Kept(request) => requests::to_text(&request).into_iter().for_each(super::show),
         RequestLookup::Absent(why) | RequestLookup::NotKept(why) | RequestLookup::Unreadable(why) => {
             eprintln!("{why}");
-            return Ok(Done::No);
+            return Ok(CommandResult::No);
         }
     }
-    Ok(Done::Yes)
+    Ok(CommandResult::Yes)
 }
 
 /// Lists that `show` prints line by line.
@@ -493,7 +493,7 @@ fn act(
     action: &str,
     change: impl FnOnce(&Record) -> Change + Send,
     json: bool,
-) -> anyhow::Result<Done> {
+) -> anyhow::Result<CommandResult> {
     let id = operation_id(id)?;
     let why = reason(why)?;
     let note = Note { who: who(), action: action.to_owned(), why };
@@ -503,10 +503,10 @@ fn act(
         Acted::Done(None) => say(format!("{id} is free now")),
         Acted::Refused(why) | Acted::Absent(why) => {
             eprintln!("{why}");
-            return Ok(Done::No);
+            return Ok(CommandResult::No);
         }
     }
-    Ok(Done::Yes)
+    Ok(CommandResult::Yes)
 }
 
 /// Reads the reason for an action.

@@ -5,8 +5,8 @@ use std::path::Path;
 use semel_core::Tier;
 use semel_settings::Config;
 
-use super::signals::{Request, Signals};
-use super::{Done, SettingFlags, say};
+use super::signals::{SignalRequest, Signals};
+use super::{CommandResult, SettingFlags, say};
 use crate::gateway::Gateway;
 use crate::telemetry;
 
@@ -35,7 +35,7 @@ pub(super) struct ServeArgs {
     settings: SettingFlags,
 }
 
-pub(super) fn run(args: &ServeArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+pub(super) fn run(args: &ServeArgs, config: Option<&Path>) -> anyhow::Result<CommandResult> {
     let loaded = super::load(config, args.settings.flags())?;
     for warning in &loaded.warnings {
         eprintln!("{warning}");
@@ -53,13 +53,13 @@ pub(super) fn run(args: &ServeArgs, config: Option<&Path>) -> anyhow::Result<Don
     done
 }
 
-async fn serve(config: &Config) -> anyhow::Result<Done> {
+async fn serve(config: &Config) -> anyhow::Result<CommandResult> {
     let mut signals = Signals::new()?;
     let gateway = tokio::select! {
         started = Gateway::start(config, telemetry::metrics()?) => started?,
         signal = signals.stop() => {
             tracing::info!(signal, "stopped before it listened");
-            return Ok(Done::Yes);
+            return Ok(CommandResult::Yes);
         }
     };
     let scheme = |encrypted| if encrypted { "https" } else { "http" };
@@ -72,8 +72,8 @@ async fn serve(config: &Config) -> anyhow::Result<Done> {
     }
     let signal = loop {
         match signals.next().await {
-            Request::Reload => gateway.reload().await,
-            Request::Stop(signal) => break signal,
+            SignalRequest::Reload => gateway.reload().await,
+            SignalRequest::Stop(signal) => break signal,
         }
     };
     let drain = config.drain.as_secs_f64();
@@ -81,13 +81,13 @@ async fn serve(config: &Config) -> anyhow::Result<Done> {
     let ended = gateway.shut_down(signals.give_up()).await;
     if ended.drained {
         tracing::info!("stopped: every command has its outcome");
-        return Ok(Done::Yes);
+        return Ok(CommandResult::Yes);
     }
     tracing::warn!(
         abandoned = ended.abandoned,
         "stopped before every command had its outcome: see `semel records list --state unknown`"
     );
-    Ok(Done::No)
+    Ok(CommandResult::No)
 }
 
 /// Describes the guarantee of a tier.

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 const REPEATED: Duration = Duration::from_secs(5);
 
 /// Request by a signal.
-pub(super) enum Request {
+pub(super) enum SignalRequest {
     /// SIGHUP: reload files.
     Reload,
     /// SIGTERM or SIGINT, by name.
@@ -36,18 +36,18 @@ impl Signals {
     }
 
     /// Waits for the next signal.
-    pub(super) async fn next(&mut self) -> Request {
+    pub(super) async fn next(&mut self) -> SignalRequest {
         tokio::select! {
-            _ = self.terminate.recv() => Request::Stop("SIGTERM"),
-            _ = self.interrupt.recv() => Request::Stop("SIGINT"),
-            _ = self.hangup.recv() => Request::Reload,
+            _ = self.terminate.recv() => SignalRequest::Stop("SIGTERM"),
+            _ = self.interrupt.recv() => SignalRequest::Stop("SIGINT"),
+            _ = self.hangup.recv() => SignalRequest::Reload,
         }
     }
 
     /// Waits for a stop signal, before any file can be reloaded.
     pub(super) async fn stop(&mut self) -> &'static str {
         loop {
-            if let Request::Stop(signal) = self.next().await {
+            if let SignalRequest::Stop(signal) = self.next().await {
                 return signal;
             }
         }
@@ -58,15 +58,17 @@ impl Signals {
         let first = Instant::now();
         loop {
             match self.next().await {
-                Request::Reload => tracing::info!(signal = "SIGHUP", "stopping: no files are read again"),
-                Request::Stop(signal) if first.elapsed() < REPEATED => {
+                SignalRequest::Reload => {
+                    tracing::info!(signal = "SIGHUP", "stopping: no files are read again")
+                }
+                SignalRequest::Stop(signal) if first.elapsed() < REPEATED => {
                     let seconds = REPEATED.as_secs();
                     tracing::info!(
                         signal,
                         "stopping already: a signal changes nothing within {seconds} s of the first; a later one ends the wait"
                     );
                 }
-                Request::Stop(signal) => {
+                SignalRequest::Stop(signal) => {
                     tracing::warn!(signal, "the wait is over: commands that still run become unknown");
                     return;
                 }

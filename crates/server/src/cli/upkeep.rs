@@ -11,7 +11,7 @@ use semel_stores::sqlite::SqliteOptions;
 use semel_stores::{Access, SqliteStore};
 use serde_json::json;
 
-use super::{Done, OutputFlags, StoreFlag, blocking, say};
+use super::{CommandResult, OutputFlags, StoreFlag, blocking, say};
 
 /// The command line of `semel sweep`.
 #[derive(Debug, clap::Args)]
@@ -90,27 +90,27 @@ pub(super) struct MigrateArgs {
     output: OutputFlags,
 }
 
-pub(super) fn sweep(args: &SweepArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+pub(super) fn sweep(args: &SweepArgs, config: Option<&Path>) -> anyhow::Result<CommandResult> {
     let store = open(config, &args.store)?;
     let total = in_batches(args.batch, async |batch| store.sweep(batch).await)?;
     match args.output.json {
         true => say(json!({ "records": total })),
         false => say(format!("{total} leases had ended")),
     }
-    Ok(Done::Yes)
+    Ok(CommandResult::Yes)
 }
 
-pub(super) fn reap(args: &ReapArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+pub(super) fn reap(args: &ReapArgs, config: Option<&Path>) -> anyhow::Result<CommandResult> {
     let store = open(config, &args.store)?;
     let total = in_batches(args.batch, async |batch| store.reap(batch).await)?;
     match args.output.json {
         true => say(json!({ "records": total })),
         false => say(format!("{total} records had expired")),
     }
-    Ok(Done::Yes)
+    Ok(CommandResult::Yes)
 }
 
-pub(super) fn migrate(args: &MigrateArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+pub(super) fn migrate(args: &MigrateArgs, config: Option<&Path>) -> anyhow::Result<CommandResult> {
     let location = super::load(config, args.store.flags())?.config.store;
     if let StoreLocation::Sqlite(path) = &location
         && args.create
@@ -132,7 +132,7 @@ pub(super) fn migrate(args: &MigrateArgs, config: Option<&Path>) -> anyhow::Resu
         true => say(json!({ "schema": schema })),
         false => say(format!("the store has schema version {schema}")),
     }
-    Ok(Done::Yes)
+    Ok(CommandResult::Yes)
 }
 
 /// Opens the store, which must exist.

@@ -7,7 +7,7 @@ use semel_outgoing::{Address, AddressError, Trust};
 use semel_settings::{parse_duration, redact};
 use semel_verify::{AnswerProfile, VerifyOptions, VerifySettings};
 
-use super::{Done, OutputFlags, say, show};
+use super::{CommandResult, OutputFlags, say, show};
 
 /// The command line of `semel verify`.
 #[derive(Debug, clap::Args)]
@@ -99,7 +99,7 @@ enum ProfileName {
     Stripe,
 }
 
-pub(super) fn run(args: &VerifyArgs) -> anyhow::Result<Done> {
+pub(super) fn run(args: &VerifyArgs) -> anyhow::Result<CommandResult> {
     let options = VerifyOptions::new(settings(args)?)?;
     for warning in options.warnings() {
         eprintln!("warning: {warning}");
@@ -112,7 +112,7 @@ pub(super) fn run(args: &VerifyArgs) -> anyhow::Result<Done> {
         let colour = crate::terminal::colours(&std::io::stdout());
         show(report.to_text(colour).trim_end());
     }
-    Ok(if report.holds() { Done::Yes } else { Done::No })
+    Ok(if report.holds() { CommandResult::Yes } else { CommandResult::No })
 }
 
 fn settings(args: &VerifyArgs) -> anyhow::Result<VerifySettings> {

@@ -16,14 +16,14 @@ use semel_stores::{Access, OpenError};
 use serde_json::{Value, json};
 
 use super::CheckArgs;
-use crate::cli::{Done, load, runtime, say};
+use crate::cli::{CommandResult, load, runtime, say};
 
-pub(super) fn run(args: &CheckArgs, config: Option<&Path>) -> anyhow::Result<Done> {
-    let mut report = Report::default();
+pub(super) fn run(args: &CheckArgs, config: Option<&Path>) -> anyhow::Result<CommandResult> {
+    let mut report = ConfigurationReport::default();
     match load(config, args.settings.flags()) {
         Ok(loaded) => examine(&loaded, &mut report)?,
         Err(error) => match error.downcast_ref::<Errors>() {
-            Some(errors) => report.errors.extend(errors.iter().map(Finding::from)),
+            Some(errors) => report.errors.extend(errors.iter().map(ConfigurationFinding::from)),
             None => report.fail(&error),
         },
     }
@@ -32,20 +32,20 @@ pub(super) fn run(args: &CheckArgs, config: Option<&Path>) -> anyhow::Result<Don
         true => say(report.to_json()),
         false => report.tell(),
     }
-    Ok(if usable { Done::Yes } else { Done::No })
+    Ok(if usable { CommandResult::Yes } else { CommandResult::No })
 }
 
 /// Findings about a configuration. The names in its JSON are stable.
 #[derive(Default)]
-struct Report {
-    errors: Vec<Finding>,
-    warnings: Vec<Finding>,
+struct ConfigurationReport {
+    errors: Vec<ConfigurationFinding>,
+    warnings: Vec<ConfigurationFinding>,
     /// Remarks on things that are as they should be.
     remarks: Vec<String>,
 }
 
 /// Fault or doubt.
-struct Finding {
+struct ConfigurationFinding {
     /// Text for people, with its place.
     text: String,
     setting: Option<String>,
@@ -56,13 +56,13 @@ struct Finding {
     message: String,
 }
 
-impl From<&Diagnostic> for Finding {
-    fn from(diagnostic: &Diagnostic) -> Finding {
+impl From<&Diagnostic> for ConfigurationFinding {
+    fn from(diagnostic: &Diagnostic) -> ConfigurationFinding {
         let place = match &diagnostic.origin {
             Origin::File(place) => Some((place.line(), place.column())),
             Origin::Default | Origin::Variable(_) | Origin::Flag(_) => None,
         };
-        Finding {
+        ConfigurationFinding {
             text: diagnostic.to_string(),
             setting: diagnostic.setting.clone(),
             source: Some(diagnostic.origin.to_string()),
@@ -72,10 +72,10 @@ impl From<&Diagnostic> for Finding {
     }
 }
 
-impl Finding {
+impl ConfigurationFinding {
     /// Makes a finding without a place in a file.
-    fn elsewhere(text: String, message: String) -> Finding {
-        Finding { text, setting: None, source: None, place: None, message }
+    fn elsewhere(text: String, message: String) -> ConfigurationFinding {
+        ConfigurationFinding { text, setting: None, source: None, place: None, message }
     }
 
     fn to_json(&self) -> Value {
@@ -89,21 +89,23 @@ impl Finding {
     }
 }
 
-impl Report {
+impl ConfigurationReport {
     fn fail(&mut self, error: &anyhow::Error) {
         self.fail_with(format!("{error:#}"));
     }
 
     fn fail_with(&mut self, message: String) {
-        self.errors.push(Finding::elsewhere(message.clone(), message));
+        self.errors.push(ConfigurationFinding::elsewhere(message.clone(), message));
     }
 
     fn warn(&mut self, message: String) {
-        self.warnings.push(Finding::elsewhere(format!("warning: {message}"), message));
+        self.warnings.push(ConfigurationFinding::elsewhere(format!("warning: {message}"), message));
     }
 
     fn to_json(&self) -> Value {
-        let all = |findings: &[Finding]| findings.iter().map(Finding::to_json).collect::<Vec<_>>();
+        let all = |findings: &[ConfigurationFinding]| {
+            findings.iter().map(ConfigurationFinding::to_json).collect::<Vec<_>>()
+        };
         json!({
             "ok": self.errors.is_empty(),
             "errors": all(&self.errors),
@@ -124,7 +126,7 @@ impl Report {
 }
 
 /// Checks the files, the keys and the store that the configuration names.
-fn examine(loaded: &Loaded, report: &mut Report) -> anyhow::Result<()> {
+fn examine(loaded: &Loaded, report: &mut ConfigurationReport) -> anyhow::Result<()> {
     let config = &loaded.config;
     if let Some(folder) = missing_folder(&config.store) {
         report.fail_with(format!("store = \"{}\": there is no folder {folder}; make it first", config.store));
@@ -155,7 +157,7 @@ fn examine(loaded: &Loaded, report: &mut Report) -> anyhow::Result<()> {
             return Ok(());
         }
     };
-    report.warnings.extend(loaded.warnings.iter().map(Finding::from));
+    report.warnings.extend(loaded.warnings.iter().map(ConfigurationFinding::from));
     for GatewayCertificate { setting, ends } in shown {
         if let Some(ends) = ends.filter(|ends| *ends < SystemClock.now()) {
             report.warn(format!(
@@ -222,7 +224,10 @@ fn missing_folder(store: &StoreLocation) -> Option<String> {
 
 /// Returns what the store holds without support in the configuration: operations without a rule, and the
 /// number of values under each encryption key.
-fn stored(config: &Config, report: &mut Report) -> anyhow::Result<(Vec<FormerName>, CountsByKey)> {
+fn stored(
+    config: &Config,
+    report: &mut ConfigurationReport,
+) -> anyhow::Result<(Vec<FormerName>, CountsByKey)> {
     match &config.store {
         StoreLocation::Memory => return Ok(Default::default()),
         StoreLocation::Sqlite(path) if !path.exists() => return Ok(Default::default()),

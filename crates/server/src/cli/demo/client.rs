@@ -26,13 +26,13 @@ pub(super) struct Payment {
 }
 
 /// Answer to a payment request.
-pub(super) struct Answer {
+pub(super) struct DemoAnswer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: String,
 }
 
-impl Answer {
+impl DemoAnswer {
     /// Returns true if the answer is a replay.
     pub(super) fn replayed(&self) -> bool {
         self.headers.contains_key("idempotency-replayed")
@@ -54,7 +54,7 @@ impl Payment {
     }
 
     /// Sends the request, and waits for the answer.
-    pub(super) async fn send(self, gateway: SocketAddr) -> anyhow::Result<Answer> {
+    pub(super) async fn send(self, gateway: SocketAddr) -> anyhow::Result<DemoAnswer> {
         let client = Client::new(format!("http://{gateway}/payments").parse()?, TlsSettings::default())?
             .timeout(TIMEOUT);
         let mut request = Request::post(client.address().target());
@@ -64,7 +64,7 @@ impl Payment {
         let answer = client.send(request.body(Full::new(Bytes::from(self.body)))?).await?;
         let (parts, body) = answer.bytes(MAX_ANSWER).await?.into_parts();
         let body = String::from_utf8_lossy(&body).into_owned();
-        Ok(Answer { status: parts.status, headers: parts.headers, body })
+        Ok(DemoAnswer { status: parts.status, headers: parts.headers, body })
     }
 
     /// Sends the request, and returns the connection with the answer unread; dropping it disconnects.

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use super::PATIENCE;
-use crate::cli::{Done, say};
+use crate::cli::{CommandResult, say};
 
 /// Header by which the story asks for a failure.
 pub(super) const BAD_DAY: &str = "x-demo-bad-day";
@@ -80,7 +80,7 @@ pub(crate) struct ServiceArgs {
     ledger: PathBuf,
 }
 
-pub(crate) fn run(args: &ServiceArgs) -> anyhow::Result<Done> {
+pub(crate) fn run(args: &ServiceArgs) -> anyhow::Result<CommandResult> {
     let (port, ledger) = (args.port, args.ledger.clone());
     std::thread::spawn(|| {
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
@@ -96,7 +96,7 @@ pub(crate) fn run(args: &ServiceArgs) -> anyhow::Result<Done> {
             .route("/ledger/count", get(async |State(ledger): State<PathBuf>| count(&ledger).to_string()))
             .with_state(ledger);
         axum::serve(listener, app).await?;
-        Ok(Done::Yes)
+        Ok(CommandResult::Yes)
     })
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 
 use super::PATIENCE;
-use super::client::{Answer, Payment};
+use super::client::{DemoAnswer, Payment};
 use super::service::{Service, charges};
 use crate::cli::{say, show};
 use crate::terminal::colours;
@@ -235,7 +235,7 @@ impl Story {
         Ok(())
     }
 
-    async fn send(&self, payment: Payment) -> anyhow::Result<Answer> {
+    async fn send(&self, payment: Payment) -> anyhow::Result<DemoAnswer> {
         self.show_request(&payment).await;
         let answer = payment.send(self.gateway).await?;
         self.show_answer(&answer).await;
@@ -260,7 +260,7 @@ impl Story {
         self.say(format!("   {} POST /payments  Idempotency-Key: {key}  {body}", self.grey("→"))).await;
     }
 
-    async fn show_answer(&self, answer: &Answer) {
+    async fn show_answer(&self, answer: &DemoAnswer) {
         let replayed = if answer.replayed() { "  Idempotency-Replayed: true" } else { "" };
         let body = answer.member("code").unwrap_or_else(|| answer.body.trim_end().to_owned());
         self.say(format!("   {} {}{replayed}  {body}", self.grey("←"), answer.status)).await;

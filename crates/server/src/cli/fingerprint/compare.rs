@@ -12,7 +12,7 @@ const MAX_DIFFERENCES: usize = 50;
 
 /// Difference of two requests. `None` marks a value that one of them lacks.
 #[derive(Debug, PartialEq, Eq)]
-struct Difference {
+struct RequestDifference {
     field: &'static str,
     /// Place in a JSON body.
     pointer: Option<String>,
@@ -21,24 +21,25 @@ struct Difference {
 }
 
 /// Comparison of two requests.
-pub(super) struct Comparison {
+pub(super) struct RequestComparison {
     fingerprints: [Fingerprint; 2],
     /// Differences that are shown.
-    differences: Vec<Difference>,
+    differences: Vec<RequestDifference>,
     /// Number of further differences.
     more: usize,
     /// Notes beside the differences.
     notes: Vec<String>,
 }
 
-impl Comparison {
-    pub(super) fn of(one: &Explained<'_>, other: &Explained<'_>) -> Comparison {
+impl RequestComparison {
+    pub(super) fn of(one: &Explained<'_>, other: &Explained<'_>) -> RequestComparison {
         let fingerprints = [one.fingerprint, other.fingerprint];
-        let mut comparison = Comparison { fingerprints, differences: Vec::new(), more: 0, notes: Vec::new() };
+        let mut comparison =
+            RequestComparison { fingerprints, differences: Vec::new(), more: 0, notes: Vec::new() };
         for ((field, old), (_, new)) in one.head().into_iter().zip(other.head()) {
             if old != new {
                 let (old, new) = cut_pair(old.as_deref(), new.as_deref());
-                comparison.differences.push(Difference { field, pointer: None, old, new });
+                comparison.differences.push(RequestDifference { field, pointer: None, old, new });
             }
         }
         comparison.bodies(one, other);
@@ -63,14 +64,19 @@ impl Comparison {
                 self.more = found.total - found.first.len();
                 self.differences.extend(found.first.into_iter().map(|difference| {
                     let (old, new) = cut_pair(difference.old.as_deref(), difference.new.as_deref());
-                    Difference { field, pointer: Some(cut_pointer(&difference.pointer)), old, new }
+                    RequestDifference { field, pointer: Some(cut_pointer(&difference.pointer)), old, new }
                 }));
             }
             (CanonicalBody::Raw(old, _), CanonicalBody::Raw(new, _)) if old == new => {}
             (CanonicalBody::Raw(old, _), CanonicalBody::Raw(new, _)) => {
                 let same = old.iter().zip(*new).take_while(|(old, new)| old == new).count();
                 let [shown_old, shown_new] = [old, new].map(|body| Some(excerpt_from(body, same)));
-                self.differences.push(Difference { field, pointer: None, old: shown_old, new: shown_new });
+                self.differences.push(RequestDifference {
+                    field,
+                    pointer: None,
+                    old: shown_old,
+                    new: shown_new,
+                });
                 let (lengths, from) = (format!("{} and {} bytes", old.len(), new.len()), same + 1);
                 self.notes.push(format!("the bodies have {lengths}, and differ from byte {from} on"));
                 for (which, request) in [("first", one), ("second", other)] {
@@ -86,7 +92,7 @@ impl Comparison {
                 _,
             ) => {
                 let (old, new) = (Some(one.form()), Some(other.form()));
-                self.differences.push(Difference { field, pointer: None, old, new });
+                self.differences.push(RequestDifference { field, pointer: None, old, new });
             }
         }
     }
@@ -134,7 +140,7 @@ impl Comparison {
             lines.push("two different commands".to_owned());
             lines.extend(self.fingerprints.map(|fingerprint| line("fingerprint", &fingerprint.to_string())));
         }
-        for Difference { field, pointer, old, new } in &self.differences {
+        for RequestDifference { field, pointer, old, new } in &self.differences {
             let place = match pointer {
                 Some(pointer) => format!("{}: ", visible(place(pointer))),
                 None => String::new(),
@@ -155,7 +161,7 @@ impl Comparison {
     }
 
     pub(super) fn to_json(&self) -> Value {
-        let differences = self.differences.iter().map(|Difference { field, pointer, old, new }| {
+        let differences = self.differences.iter().map(|RequestDifference { field, pointer, old, new }| {
             json!({ "field": field, "pointer": pointer, "old": old, "new": new })
         });
         json!({
@@ -191,13 +197,13 @@ mod tests {
         }
     }
 
-    fn compare(one: FingerprintInput<'_>, other: FingerprintInput<'_>) -> Comparison {
-        Comparison::of(&Explained::of(one), &Explained::of(other))
+    fn compare(one: FingerprintInput<'_>, other: FingerprintInput<'_>) -> RequestComparison {
+        RequestComparison::of(&Explained::of(one), &Explained::of(other))
     }
 
-    fn difference(field: &'static str, old: Option<&str>, new: Option<&str>) -> Difference {
+    fn difference(field: &'static str, old: Option<&str>, new: Option<&str>) -> RequestDifference {
         let owned = |text: Option<&str>| text.map(str::to_owned);
-        Difference { field, pointer: None, old: owned(old), new: owned(new) }
+        RequestDifference { field, pointer: None, old: owned(old), new: owned(new) }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use semel_stores::Access;
 use semel_stores::encryption::{Rotated, Rotation, RotationStep};
 use serde_json::{Value, json};
 
-use crate::cli::{Done, OutputFlags, StoreFlag, blocking, load, open_keyless, runtime, say};
+use crate::cli::{CommandResult, OutputFlags, StoreFlag, blocking, load, open_keyless, runtime, say};
 
 /// Number of retries while the store is away, and the pause before each.
 const MAX_FAILURES: u32 = 20;
@@ -82,7 +82,7 @@ pub(super) struct RotateArgs {
 }
 
 /// Runs `semel keys encryption`.
-pub(super) fn list(args: &EncryptionArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+pub(super) fn list(args: &EncryptionArgs, config: Option<&Path>) -> anyhow::Result<CommandResult> {
     let config = load(config, args.store.flags())?.config;
     let reseal = open(&config, Access::Read)?;
     let uses = by_key(&blocking(reseal.key_uses())?);
@@ -128,7 +128,7 @@ pub(super) fn list(args: &EncryptionArgs, config: Option<&Path>) -> anyhow::Resu
         }
     }
     let missing = uses.keys().any(|key| state(key) == "missing");
-    Ok(if missing { Done::No } else { Done::Yes })
+    Ok(if missing { CommandResult::No } else { CommandResult::Yes })
 }
 
 /// Number of values of each kind, in the order of [`SealedKind::ALL`].
@@ -145,7 +145,7 @@ fn by_key(uses: &[KeyUse]) -> BTreeMap<Option<String>, Counts> {
 }
 
 /// Runs `semel keys rotate`.
-pub(super) fn rotate(args: &RotateArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+pub(super) fn rotate(args: &RotateArgs, config: Option<&Path>) -> anyhow::Result<CommandResult> {
     let config = load(config, args.store.flags())?.config;
     let Some(encryption) = &config.encryption else {
         bail!(
@@ -181,7 +181,7 @@ pub(super) fn rotate(args: &RotateArgs, config: Option<&Path>) -> anyhow::Result
         })),
         false => tell(&rotated, left, vault.as_ref()),
     }
-    Ok(if rotated.is_complete() && left == 0 { Done::Yes } else { Done::No })
+    Ok(if rotated.is_complete() && left == 0 { CommandResult::Yes } else { CommandResult::No })
 }
 
 fn shown(row: &UnreadableValue) -> Value {

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use semel_stores::Access;
 
-use crate::cli::{Done, OutputFlags, StoreFlag, open_store, printable, runtime, say};
+use crate::cli::{CommandResult, OutputFlags, StoreFlag, open_store, printable, runtime, say};
 
 /// The command line of `semel reconcile ledger`.
 #[derive(Debug, clap::Args)]
@@ -183,7 +183,7 @@ fn format_parser() -> impl TypedValueParser<Value = Format> {
     })
 }
 
-pub(super) fn run(args: &LedgerArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+pub(super) fn run(args: &LedgerArgs, config: Option<&Path>) -> anyhow::Result<CommandResult> {
     let comparison = match args.theirs {
         Some(_) => asked_for(args)?,
         None => configured(args, config)?,
@@ -207,7 +207,7 @@ pub(super) fn run(args: &LedgerArgs, config: Option<&Path>) -> anyhow::Result<Do
         true => say(to_json(&compared, names)),
         false => tell(&compared, names),
     }
-    Ok(if compared.report.agrees() { Done::Yes } else { Done::No })
+    Ok(if compared.report.agrees() { CommandResult::Yes } else { CommandResult::No })
 }
 
 fn configured(args: &LedgerArgs, config: Option<&Path>) -> anyhow::Result<Comparison> {

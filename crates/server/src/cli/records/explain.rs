@@ -7,7 +7,7 @@ use semel_core::{OperationId, Records};
 use semel_operations::operate::records::{absent, find};
 use semel_operations::operate::story::{Around, next, timeline, to_json};
 
-use crate::cli::{Done, StoreFlag, blocking, load, say, show};
+use crate::cli::{CommandResult, StoreFlag, blocking, load, say, show};
 
 /// Prints the story of a command.
 pub(super) fn run(
@@ -15,14 +15,14 @@ pub(super) fn run(
     id: OperationId,
     around: &Around<'_>,
     json: bool,
-) -> anyhow::Result<Done> {
+) -> anyhow::Result<CommandResult> {
     let Some(found) = blocking(find(&**store, id))? else {
         eprintln!("{}", absent(id));
-        return Ok(Done::No);
+        return Ok(CommandResult::No);
     };
     if json {
         say(to_json(id, &found, around));
-        return Ok(Done::Yes);
+        return Ok(CommandResult::Yes);
     }
     if let Some(record) = &found.record {
         let (tenant, caller) = (record.principal.tenant(), record.principal.caller());
@@ -32,7 +32,7 @@ pub(super) fn run(
         show(format!("{}  {}", entry.at(), entry.tell()));
     }
     show(next(found.record.as_ref(), found.now, around));
-    Ok(Done::Yes)
+    Ok(CommandResult::Yes)
 }
 
 /// Returns the flags that name the same store in another command, without passwords, if this command needed
