@@ -10,7 +10,8 @@ use crate::parts::{Beside, Parts};
 use crate::step::step;
 use crate::tools::is_there;
 use crate::{
-    browser, chaos, crash_matrix, databases, deny, diagram, docs, imports, simulate, third_party, threats,
+    browser, chaos, crash_matrix, databases, deny, diagram, docs, imports, names, simulate, third_party,
+    threats,
 };
 
 /// How many seeds are simulated for every change, and for every commit.
@@ -115,6 +116,7 @@ fn format_and_lints(parts: &mut Parts) -> Result<(), String> {
     let lints = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
     parts.run("lints", || step("lints", &lints, &[]))?;
     parts.run("imports", imports::check)?;
+    parts.run("names", names::check)?;
     parts.run("diagram", diagram::check)?;
     parts.run("links and pages", docs::check)
 }

@@ -661,19 +661,19 @@ mod tests {
             let said = Statement::new("provider".into(), "e1".into(), id, found, "seen".into());
             said.expect("it is a verdict")
         };
-        let executed = says(Found::Executed(result(201)));
+        let executed = says(LookUpAnswer::Executed(result(201)));
         let again = Statement { seen: "seen again".into(), ..executed.clone() };
         assert!(!again.heard_at(Timestamp::from_millis(5)).differs_from(&executed.content));
         let others = [
-            says(Found::Executed(result(200))),
-            says(Found::NotExecuted(Proof::ProviderTombstone)),
+            says(LookUpAnswer::Executed(result(200))),
+            says(LookUpAnswer::NotExecuted(Proof::ProviderTombstone)),
             executed.clone().of_attempt(Some(2)),
             executed.clone().without_its_response(),
         ];
         for other in others {
             assert!(other.differs_from(&executed.content), "{other:?}");
         }
-        let bare = says(Found::Executed(result(200))).without_its_response();
+        let bare = says(LookUpAnswer::Executed(result(200))).without_its_response();
         assert!(!bare.differs_from(&executed.clone().without_its_response().content));
         assert_eq!(executed.clone().of_attempt(Some(2)).attempt, Some(2));
         let now = Timestamp::from_millis(5);

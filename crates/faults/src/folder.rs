@@ -52,23 +52,23 @@ impl Drop for Held {
 }
 
 /// Future of a task held at a point. A thread watches the file; dropping the future leaves the point.
-pub(crate) struct Waiting {
+pub(crate) struct HeldFuture {
     held: Held,
-    shared: Option<Arc<Mutex<Shared>>>,
+    shared: Option<Arc<Mutex<HeldState>>>,
 }
 
-struct Shared {
+struct HeldState {
     done: bool,
     waker: Waker,
 }
 
-impl Waiting {
-    pub(crate) fn new(held: Held) -> Waiting {
-        Waiting { held, shared: None }
+impl HeldFuture {
+    pub(crate) fn new(held: Held) -> HeldFuture {
+        HeldFuture { held, shared: None }
     }
 }
 
-impl Future for Waiting {
+impl Future for HeldFuture {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -77,7 +77,7 @@ impl Future for Waiting {
             shared.waker.clone_from(context.waker());
             return if shared.done { Poll::Ready(()) } else { Poll::Pending };
         }
-        let shared = Arc::new(Mutex::new(Shared { done: false, waker: context.waker().clone() }));
+        let shared = Arc::new(Mutex::new(HeldState { done: false, waker: context.waker().clone() }));
         self.shared = Some(shared.clone());
         let watched = Held { reached: self.held.reached.clone() };
         std::thread::spawn(move || {

@@ -31,7 +31,7 @@ pub const BUILT_IN: bool = cfg!(feature = "fault-points");
 pub async fn reached(point: Point) {
     #[cfg(feature = "fault-points")]
     if let Some(held) = folder::take(point) {
-        folder::Waiting::new(held).await;
+        folder::HeldFuture::new(held).await;
     }
     #[cfg(not(feature = "fault-points"))]
     let _ = point;

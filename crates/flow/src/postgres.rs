@@ -85,7 +85,7 @@ impl PostgresTransactions {
     /// If the database has no store, or cannot be asked.
     pub async fn store_id(&self) -> Result<StoreId, DbError> {
         let mut connection = self.pool.acquire().await.map_err(|error| joined::db_error(&error))?;
-        store::store_id(&mut Lent(Joined::new(&mut connection))).await
+        store::store_id(&mut LentConnection(Joined::new(&mut connection))).await
     }
 
     /// Executes a command: its claim, the writes of `work` and the response commit together, or nothing happened.

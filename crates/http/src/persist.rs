@@ -37,13 +37,13 @@ struct WriteTries {
 }
 
 impl WriteTries {
-    /// Tries of an outcome that was just offered in vain.
+    /// WriteTries of an outcome that was just offered in vain.
     fn of_outcome() -> WriteTries {
         let (time, pause, longest) = (LAST_TRIES, OFFER_PAUSE, LONGEST_OFFER_PAUSE);
         WriteTries { begun: Instant::now(), time, pause, longest }
     }
 
-    /// Tries to take back what did not run, the first of them at once.
+    /// WriteTries to take back what did not run, the first of them at once.
     fn of_withdrawal(time: Duration) -> WriteTries {
         WriteTries { begun: Instant::now(), time, pause: Duration::ZERO, longest: LONGEST_WITHDRAWAL_PAUSE }
     }
@@ -216,7 +216,7 @@ mod tests {
     }
 
     /// Returns the milliseconds after which each of the first tries begins.
-    async fn begins(mut tries: Tries, number: usize) -> Vec<u128> {
+    async fn begins(mut tries: WriteTries, number: usize) -> Vec<u128> {
         let begun = Instant::now();
         let mut begins = Vec::new();
         while begins.len() < number && tries.next().await {
@@ -227,8 +227,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pauses_double_up_to_the_longest_and_end_with_the_time() {
-        assert_eq!(begins(Tries::of_outcome(), 7).await, [500, 1_500, 3_500, 7_500, 15_500, 25_500, 35_500]);
-        let withdrawals = begins(Tries::of_withdrawal(Duration::from_millis(7_150)), 99).await;
+        assert_eq!(
+            begins(WriteTries::of_outcome(), 7).await,
+            [500, 1_500, 3_500, 7_500, 15_500, 25_500, 35_500]
+        );
+        let withdrawals = begins(WriteTries::of_withdrawal(Duration::from_millis(7_150)), 99).await;
         assert_eq!(withdrawals, [0, 50, 150, 350, 750, 1_550, 3_150, 5_150, 7_150]);
     }
 }

@@ -229,10 +229,10 @@ proptest! {
 }
 
 /// A look that took `delay` in all, of a machine whose time is as the truth, at a clock that is `ahead` of it.
-fn reading(time: i64, delay: i64, ahead: i64, skipped: i64) -> Reading {
+fn reading(time: i64, delay: i64, ahead: i64, skipped: i64) -> ClockReading {
     let own = |time: i64| BootTime::from_duration(Duration::from_millis(time as u64));
     let clock = Timestamp::from_millis(time + ahead);
-    Reading { clock, skipped, before: own(time - delay / 2), after: own(time + delay / 2) }
+    ClockReading { clock, skipped, before: own(time - delay / 2), after: own(time + delay / 2) }
 }
 
 #[test]
@@ -259,7 +259,8 @@ fn a_slow_look_does_not_blur_what_a_quick_one_has_seen() {
     assert_eq!(watch.see(&reading(20_000, 2 * TOLERANCE, 7_000, 0)), None, "slow");
     assert_eq!(watch.see(&reading(30_000, 0, 7_000 + jump, 0)), Some(jump));
 
-    let steady = |watch: &mut ClockWatch, told: Reading| watch.is_steady(told.clock, told.before, told.after);
+    let steady =
+        |watch: &mut ClockWatch, told: ClockReading| watch.is_steady(told.clock, told.before, told.after);
     let mut watch = ClockWatch::default();
     assert!(steady(&mut watch, reading(10_000, 2 * TOLERANCE, 7_000, 0)), "slow");
     assert!(steady(&mut watch, reading(20_000, 0, 7_000, 0)));

@@ -6,12 +6,12 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use semel_core::envelope::{ENVELOPE, is_envelope};
 use semel_core::progress::{Progress, StepKind};
-use semel_core::reseal::{Kept, SealedPlace};
+use semel_core::reseal::{SealedPlace, StoredValue};
 use semel_core::state::SettledBy;
 use semel_core::vault::{MAX_KEY_ID_CHARS, Plaintext, is_key_id};
 use semel_core::{
-    Change, Claim, Fence, LookUpAnswer, Message, MessageState, OperationId, Principal, Record, RecordId, Sealed,
-    Sealing, State, Statement, StoredResult, Timestamp, Vault, VaultError,
+    Change, Claim, Fence, LookUpAnswer, Message, MessageState, OperationId, Principal, Record, RecordId,
+    Sealed, Sealing, State, Statement, StoredResult, Timestamp, Vault, VaultError,
 };
 
 use crate::records::{claim, record, request, result};
@@ -305,7 +305,7 @@ fn what_is_sealed_again_was_read_as_it_is_kept() {
     let sealed = vault().seal_payload("1:paid", b"{}").expect("it is sealed");
     for (bytes, key) in [(sealed, Some("k2")), (Bytes::from_static(b"{}"), None)] {
         let place = SealedPlace::Message("1:paid".into());
-        let kept = Kept::enveloped(place, Sealing::message("1:paid"), bytes.clone());
+        let kept = StoredValue::enveloped(place, Sealing::message("1:paid"), bytes.clone());
         assert_eq!((kept.key_id.as_deref(), kept.to_envelope()), (key, bytes));
     }
 }

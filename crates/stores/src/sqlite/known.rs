@@ -15,7 +15,7 @@ use crate::known;
 
 /// The records that this process has claimed and not settled.
 #[derive(Default)]
-pub(super) struct ClaimedRecords(known::ClaimedRecords<Record>);
+pub(super) struct ClaimedRecords(known::KnownRecords<Record>);
 
 impl ClaimedRecords {
     /// Writes an outcome without a look at its record. Returns `None` where that is not possible.

@@ -61,7 +61,7 @@ pub use place::StoreFiles;
 use readers::Readers;
 pub use schema::{SCHEMA_VERSION, known_version};
 use trouble::Trouble;
-use writer::{WriterCounters, WriterLevers, Writer};
+use writer::{Writer, WriterCounters, WriterLevers};
 
 /// What the store promises.
 pub const TIER: Tier = Tier::One;

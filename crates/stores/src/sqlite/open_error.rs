@@ -142,7 +142,9 @@ impl Trouble {
             Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly) => {
                 SqliteOpenError::Inaccessible { path, why }
             }
-            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => SqliteOpenError::Damaged { path, why },
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+                SqliteOpenError::Damaged { path, why }
+            }
             _ => SqliteOpenError::Failed { path, why },
         }
     }

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use semel_core::{
     AuditEntry, AuditId, AuditLog, Census, Filter, Note, NoteTaken, OperationId, Record, Records, Snapshot,
-    StoreError, StoredRequest, Unreadable, Upkeep,
+    StoreError, StoredRequest, UnreadableRecord, Upkeep,
 };
 use semel_faults::Point;
 
@@ -52,8 +52,9 @@ impl Records for SqliteStore {
     ) -> Result<Option<StoredRequest>, StoreError> {
         let note = note.clone();
         // A note that is taken twice is about a request that was read at least once.
-        let take_note =
-            move |turn: &mut WriteTransaction<'_>| change::note_reading(turn.connection, operation_id, &note, turn.now);
+        let take_note = move |turn: &mut WriteTransaction<'_>| {
+            change::note_reading(turn.connection, operation_id, &note, turn.now)
+        };
         match self.write(Task::new(take_note)).await? {
             0 => Ok(None),
             _ => self.read(move |connection, _| queries::request(connection, operation_id)).await,
@@ -65,7 +66,7 @@ impl Records for SqliteStore {
         self.read(move |connection, _| queries::list(connection, &filter)).await
     }
 
-    async fn unreadable(&self, filter: &Filter) -> Result<Vec<Unreadable>, StoreError> {
+    async fn unreadable(&self, filter: &Filter) -> Result<Vec<UnreadableRecord>, StoreError> {
         let filter = filter.clone();
         self.read(move |connection, _| queries::unreadable(connection, &filter)).await
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use semel_operations::admin::{Access, ENDPOINTS, Endpoint};
+use semel_operations::admin::{ENDPOINTS, Endpoint, EndpointAccess};
 use semel_settings::Role;
 use serde_json::Value;
 
@@ -45,11 +45,11 @@ fn text<'v>(value: &'v Value, member: &str) -> &'v str {
     value[member].as_str().unwrap_or_else(|| panic!("no {member} in {value}"))
 }
 
-fn role(access: Access) -> String {
+fn role(access: EndpointAccess) -> String {
     match access {
-        Access::Open => "open to all".to_owned(),
-        Access::Needs(Role::Viewer) => "viewer".to_owned(),
-        Access::Needs(Role::Operator) => "operator".to_owned(),
+        EndpointAccess::Open => "open to all".to_owned(),
+        EndpointAccess::Needs(Role::Viewer) => "viewer".to_owned(),
+        EndpointAccess::Needs(Role::Operator) => "operator".to_owned(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! `problems.md`: every kind of problem, from `semel_core::problem`.
 
 use semel_core::policy::Profile;
-use semel_core::problem::Kind;
+use semel_core::problem::ProblemKind;
 use semel_core::{Problem, RetryAdvice};
 use serde_json::Value;
 
@@ -33,7 +33,7 @@ fn section(advice: RetryAdvice) -> String {
         RetryAdvice::Poll => "Ask for the operation",
         RetryAdvice::Never => "Do not send the request again as it is",
     };
-    let kinds = Kind::ALL.into_iter().filter(|kind| kind.retry_advice() == advice);
+    let kinds = ProblemKind::ALL.into_iter().filter(|kind| kind.retry_advice() == advice);
     let rows = kinds.map(|kind| {
         [
             code(kind.code()),
@@ -48,7 +48,7 @@ fn section(advice: RetryAdvice) -> String {
 }
 
 /// Returns the row of a problem in Stripe's envelope; `None` if it has none.
-fn stripe(kind: Kind) -> Option<[String; 5]> {
+fn stripe(kind: ProblemKind) -> Option<[String; 5]> {
     let problem = Problem::new(kind, "");
     let document: Value = serde_json::from_str(&problem.to_json(Profile::Stripe)).expect("it is JSON");
     let error = document.get("error")?;
@@ -69,6 +69,6 @@ fn stripe(kind: Kind) -> Option<[String; 5]> {
 fn the_page_of_problems_lists_every_kind() {
     let sections: String = RetryAdvice::ALL.into_iter().map(section).collect();
     let head = ["problem", "status", "`error.type`", "`error.code`", "`Stripe-Should-Retry`"];
-    let stripe = table(head, Kind::ALL.into_iter().filter_map(stripe));
+    let stripe = table(head, ProblemKind::ALL.into_iter().filter_map(stripe));
     assert_page("problems.md", &format!("{HEAD}{sections}{STRIPE}{stripe}"));
 }
