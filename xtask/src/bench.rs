@@ -1,11 +1,12 @@
-//! `cargo xtask bench`: everything that is measured, side by side in one run, written to bench/RESULTS.md.
+//! `cargo xtask bench`: runs all measurements side by side in one run, and writes bench/RESULTS.md.
 
 use std::process::{Command, Stdio};
 
 use crate::databases::{self, apt_install, is_root};
 use crate::step::step;
 
-/// What the benchmark runs beside Semel: a program, what makes it say that it is there, and Debian's package.
+/// Programs that the benchmark runs beside Semel: name, arguments that prove its presence, and Debian's
+/// package.
 const PROGRAMS: [(&str, &str, &str); 6] = [
     ("redis-server", "--version", "redis-server"),
     ("nginx", "-v", "nginx-light"),
@@ -15,7 +16,7 @@ const PROGRAMS: [(&str, &str, &str); 6] = [
     ("python3", "--version", "python3-venv"),
 ];
 
-/// Gets what is missing, builds, and measures.
+/// Installs missing programs, builds, and measures.
 pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
     let installed = databases::install()?;
     for (program, version, package) in PROGRAMS {

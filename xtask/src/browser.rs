@@ -1,6 +1,7 @@
-//! The browser of tests: Chromium and what drives it, from the packages that `examples/payments/browser` names.
+//! The browser of tests: Chromium and its driver, from the packages that `examples/payments/browser` names.
 //!
-//! It stays under `target`, in a folder that is named after those packages, so that other versions are another folder.
+//! It stays under `target`, in a folder named after those packages, so that other versions are another
+//! folder.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -9,21 +10,21 @@ use std::process::{Command, Stdio};
 use crate::databases::{Draft, apt_install, is_root, output, run, target};
 use crate::root;
 
-/// Names the folder with the browser.
+/// Variable with the folder of the browser.
 pub(crate) const VARIABLE: &str = "SEMEL_TEST_BROWSER";
 
-/// What decides which browser it is.
+/// Files that determine the version of the browser.
 const FILES: [&str; 3] = ["package.json", "package-lock.json", "unpack.mjs"];
-/// The oldest Node that runs it.
+/// Oldest supported version of Node.
 const NODE: (u32, u32) = (20, 11);
 
-/// Where the browser is.
+/// Folder of the browser.
 pub(crate) struct Installed(PathBuf);
 
 /// Finds or installs the browser, and Node if need be.
 pub(crate) fn install() -> Result<Installed, String> {
     node()?;
-    // A folder that was named wrongly is a mistake to be mended, not a reason to install something.
+    // A wrong folder in the variable is a mistake to fix, not a reason to install something.
     if let Some(folder) = std::env::var_os(VARIABLE).map(PathBuf::from) {
         let is_there = folder.join("chromium").is_file();
         let missing = || format!("{VARIABLE}: {} has no program `chromium`", folder.display());
@@ -43,12 +44,12 @@ pub(crate) fn install() -> Result<Installed, String> {
 }
 
 impl Installed {
-    /// Says where it is, as a shell understands it: `eval "$(cargo xtask browser)"`.
+    /// Prints the folder for a shell: `eval "$(cargo xtask browser)"`.
     pub(crate) fn describe(&self) {
         println!("export {VARIABLE}={}", self.0.display());
     }
 
-    /// Where tests find it.
+    /// Returns the variable by which tests find it.
     pub(crate) fn variable(&self) -> (&'static str, String) {
         (VARIABLE, self.0.display().to_string())
     }
@@ -79,7 +80,7 @@ fn check_node() -> Result<(), String> {
     output(Command::new("npm").arg("--version")).map(drop)
 }
 
-/// Another name for every other content of these files.
+/// Returns a name that differs for every content of these files.
 pub(crate) fn version(packages: &Path, files: &[&str]) -> Result<String, String> {
     let mut hasher = DefaultHasher::new();
     for name in files {

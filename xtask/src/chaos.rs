@@ -1,5 +1,6 @@
-//! `cargo xtask chaos`: gateways under load on a real database while everything around them breaks, and the history of it
-//! judged from outside. `cargo xtask store-chaos`: the PostgreSQL store alone, on a server that is killed all the time.
+//! `cargo xtask chaos`: gateways under load on a real database while everything around them breaks; a checker
+//! judges the history from outside. `cargo xtask store-chaos`: the PostgreSQL store alone, on a server that
+//! is killed all the time.
 
 use std::process::Command;
 use std::time::Instant;
@@ -11,9 +12,9 @@ use crate::step::{program, step};
 const USAGE: &str = "usage: cargo xtask chaos [--store sqlite|postgres] [--minutes NUMBER | --seconds NUMBER] [--seed NUMBER]";
 const STORE_USAGE: &str = "usage: cargo xtask store-chaos [--minutes NUMBER] [--seed NUMBER]";
 
-/// How long, if nobody says.
+/// Default duration in minutes.
 const MINUTES: &str = "10";
-/// How long in `cargo xtask test`, and how long with a setting that breaks a promise.
+/// Duration in `cargo xtask test`, and of a run with a setting that breaks a promise, in seconds.
 const SHORT: &str = "60";
 const BROKEN: &str = "6";
 
@@ -42,8 +43,8 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-/// The short form, with programs that must have been built: both stores, and once more with a setting that permits second
-/// effects, which must be noticed.
+/// Returns the short form, with programs that must have been built: both stores, and a run with a setting
+/// that permits second effects, which must be noticed.
 pub(crate) fn short(installed: &databases::Installed) -> Result<[Beside; 2], String> {
     let variables = installed.variables();
     let broken = driver(&["--store", "sqlite", "--seconds", BROKEN, "--broken"], &variables)?;
@@ -74,7 +75,8 @@ fn drive(arguments: &[&str], variables: &[(&str, String)]) -> Result<(), String>
     Ok(())
 }
 
-/// The test of the PostgreSQL store under kills, for longer than in `cargo xtask test`, or once more with the same seed.
+/// Runs the test of the PostgreSQL store under kills, for longer than in `cargo xtask test`, or again with
+/// the same seed.
 pub(crate) fn run_store(arguments: &[&str]) -> Result<(), String> {
     let (mut minutes, mut seed) = (MINUTES, None);
     for (name, value) in pairs(arguments, STORE_USAGE)? {
@@ -90,13 +92,13 @@ pub(crate) fn run_store(arguments: &[&str]) -> Result<(), String> {
     let mut variables = shared.variables();
     variables.push(("SEMEL_CHAOS_MINUTES", minutes));
     variables.extend(seed.map(|seed| ("SEMEL_CHAOS_SEED", seed)));
-    // Not by nextest, which ends what takes so long.
+    // Not by nextest, whose timeout would end it.
     let words = ["test", "--package", "semel-stores", "--all-features", "--test", "it"];
     let words = [&words[..], &["postgres_chaos", "--", "--nocapture"]].concat();
     step("chaos", &words, &variables)
 }
 
-/// Names and their values.
+/// Returns names and their values.
 fn pairs<'a>(arguments: &[&'a str], usage: &str) -> Result<Vec<(&'a str, &'a str)>, String> {
     let pairs = arguments.chunks(2).map(|pair| match pair {
         [name, value] => Ok((*name, *value)),

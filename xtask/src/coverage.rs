@@ -1,4 +1,4 @@
-//! `cargo xtask coverage`: how many lines of `crates/core` its own tests reach.
+//! `cargo xtask coverage`: measures the lines of `crates/core` that its own tests reach.
 
 use std::process::Command;
 

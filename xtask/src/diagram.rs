@@ -1,4 +1,4 @@
-//! Draws the state machine by asking `transition` itself, so that the drawing cannot be wrong.
+//! Draws the state machine by calling `transition` itself, so that the drawing cannot be wrong.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -24,7 +24,7 @@ const FRESH: AttemptToken = AttemptToken::from_bytes([2; 16]);
 
 const VARIANTS: [&str; 3] = ["claim, sent again", "claim by another request", "complete by a zombie"];
 
-/// Draws it into the documents.
+/// Writes the drawing into the documents.
 pub(crate) fn write() -> Result<(), String> {
     for (path, drawn) in documents()? {
         std::fs::write(&path, drawn).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -32,7 +32,7 @@ pub(crate) fn write() -> Result<(), String> {
     Ok(())
 }
 
-/// Says whether the documents show the state machine as it is.
+/// Checks that the documents show the state machine as it is.
 pub(crate) fn check() -> Result<(), String> {
     for (path, drawn) in documents()? {
         let name = path.file_name().unwrap_or_default().display().to_string();
@@ -43,7 +43,7 @@ pub(crate) fn check() -> Result<(), String> {
     Ok(())
 }
 
-/// Each document as it should be.
+/// Returns each document as it should be.
 fn documents() -> Result<Vec<(PathBuf, String)>, String> {
     let drawings = [("ARCHITECTURE.md", diagram()), ("docs/src/explanation/state-machine.md", table())];
     let between = |(name, drawing): (&str, String)| {
@@ -56,7 +56,7 @@ fn documents() -> Result<Vec<(PathBuf, String)>, String> {
     drawings.into_iter().map(between).collect()
 }
 
-/// The states, with everything they carry lying in the future.
+/// Returns the states, with all their times in the future.
 fn states() -> [(&'static str, Option<Head>); 8] {
     let (expires_at, settled_by) = (LATER, SettledBy::Executor);
     let unknown = State::Unknown { since: NOW, reconcile_after: NOW, attempts: 0, quarantine_until: NOW };
@@ -91,7 +91,7 @@ fn head(state: State) -> Head {
     Head { fingerprint, epoch: 1, token, terms, state, reason, earlier_may_have_run, partly_done }
 }
 
-/// The events, each as its rightful sender sends it.
+/// Returns the events, each as its rightful sender sends it.
 fn events() -> Vec<(&'static str, Event)> {
     let fence = Fence { epoch: 1, token: MINE };
     let reason = Reason::Answered;
@@ -125,7 +125,7 @@ fn events() -> Vec<(&'static str, Event)> {
     ]
 }
 
-/// Evidence about the open call of a command in phases, whose input is kept.
+/// Returns evidence about the open call of a command in phases, whose input is stored.
 fn on_open_call() -> Event {
     Event::ResolvePhase {
         epoch: 1,
@@ -149,7 +149,7 @@ fn name(state: Option<StateName>) -> &'static str {
     }
 }
 
-/// Where the record goes, if it goes anywhere.
+/// Returns the record's next state, if it changes.
 fn target(write: Change) -> Option<Option<StateName>> {
     match write {
         Change::Keep => None,
@@ -158,7 +158,7 @@ fn target(write: Change) -> Option<Option<StateName>> {
     }
 }
 
-/// A Mermaid drawing of every way from one state to another.
+/// Returns a Mermaid drawing of every transition from one state to another.
 fn diagram() -> String {
     let mut edges: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     let mut edge = |from: Option<StateName>, to: Option<StateName>, label| {
@@ -169,7 +169,7 @@ fn diagram() -> String {
     };
     for (_, head) in states() {
         let from = head.map(|head| head.state.name());
-        // Variants of an event are for the table; without a record they are what they vary.
+        // Variants of an event are for the table; without a record they equal the plain event.
         for (label, event) in events().into_iter().filter(|(label, _)| !VARIANTS.contains(label)) {
             if let Some(to) = target(transition(head.as_ref(), &event, NOW).write) {
                 edge(from, to, label);
@@ -214,7 +214,7 @@ fn diagram() -> String {
     text + "```\n"
 }
 
-/// A table of every meeting of a state and an event.
+/// Returns a table of every pair of state and event.
 fn table() -> String {
     let mut text = String::from("| event |");
     states().iter().for_each(|(state, _)| text.push_str(&format!(" {state} |")));

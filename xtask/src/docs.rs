@@ -14,7 +14,7 @@ use crate::tools;
 use page::Page;
 
 const MDBOOK: (&str, &str) = ("mdbook", "0.5.4");
-/// The folder of the book, and of its pages.
+/// Folders of the book and of its pages.
 const BOOK: &str = "docs";
 const PAGES: &str = "docs/src";
 const SUMMARY: &str = "docs/src/SUMMARY.md";
@@ -29,7 +29,7 @@ const OTHERS: [&str; 8] = [
     "bench/RESULTS.md",
     "examples/payments/README.md",
 ];
-/// The most words of prose on a page of the book; tables and code do not count.
+/// Maximum number of words of prose on a page of the book; tables and code do not count.
 const MAX_WORDS: usize = 1500;
 
 /// Checks the documents, then builds the book.
@@ -49,7 +49,7 @@ pub(crate) fn check() -> Result<(), String> {
     Err(format!("{} faults in the documentation:\n  {}", faults.len(), faults.join("\n  ")))
 }
 
-/// Builds the book with the pinned mdBook, which is installed where it is missing.
+/// Builds the book with the pinned mdBook, which is installed if it is missing.
 pub(crate) fn build() -> Result<(), String> {
     let (name, version) = MDBOOK;
     let program = tools::install(name, version, &["--no-default-features"])?;
@@ -104,7 +104,7 @@ impl Documents {
         faults
     }
 
-    /// Says why a link leads nowhere.
+    /// Checks that a link leads somewhere.
     fn follow(&self, from: &Path, target: &str) -> Result<(), String> {
         if is_elsewhere(target) {
             return Ok(());
@@ -181,7 +181,8 @@ fn markdown(root: &Path, folder: &Path, names: &mut Vec<PathBuf>) -> Result<(), 
 mod tests {
     use super::*;
 
-    /// Reads documents from pairs of a name and a text; the summary lists all pages but those named `lost`.
+    /// Returns the faults of documents from pairs of a name and a text; the summary lists all pages but those
+    /// named `lost`.
     fn faults(pages: &[(&str, &str)]) -> Vec<String> {
         let folder = tempfile::tempdir().expect("there is room");
         let write = |name: &str, text: &str| {

@@ -1,7 +1,8 @@
-//! `cargo xtask fuzz`: builds the targets in `proof/fuzz/targets` for libFuzzer, and gives each some time.
+//! `cargo xtask fuzz`: builds the targets in `proof/fuzz/targets` for libFuzzer, and runs each for some time.
 //!
-//! No other toolchain and no other program is needed: what cargo-fuzz would ask the compiler for is asked here, but for
-//! sanitizers, which only a nightly one has. What grows meanwhile stays in `target/fuzz`; seeds come from `proof/fuzz/seeds`.
+//! It needs no other toolchain or program: it passes cargo-fuzz's flags to the compiler itself, without
+//! sanitizers, which need a nightly toolchain. Corpora grow in `target/fuzz`; seeds come from
+//! `proof/fuzz/seeds`.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -17,21 +18,21 @@ const USAGE: &str =
 /// All targets, in the order in which they run.
 const TARGETS: [&str; 7] = ["key", "fingerprint", "response", "config", "webhook", "front", "http2"];
 
-/// How long each runs, if nobody says.
+/// Default duration of each target.
 const SECONDS: u64 = 60;
 
-/// What makes a program tell libFuzzer where it has been, and what it has compared.
+/// Compiler flags that report coverage and comparisons to libFuzzer.
 const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares";
 
-/// The bounds of one input: its length, the seconds it may take, and the memory of the process in megabytes.
+/// Limits of one input: its length, its time in seconds, and the memory of the process in megabytes.
 const BOUNDS: [&str; 3] = ["-max_len=4096", "-timeout=30", "-rss_limit_mb=2048"];
 
 /// Packages that only the targets need: all others have the versions of the workspace.
 const OWN: [&str; 3] = ["arbitrary", "libfuzzer-sys", "semel-fuzz-targets"];
 
-/// Runs the targets that are named, or one of them with one input.
+/// Runs the named targets, or one of them with one input.
 pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
     let (targets, arguments) = match arguments {
         [name, rest @ ..] if !name.starts_with("--") => match TARGETS.iter().find(|target| *target == name) {
@@ -67,14 +68,14 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Builds all targets, and says where they are.
+/// Builds all targets, and returns their folder.
 fn build() -> Result<PathBuf, String> {
     follow_versions()?;
     let version = output(Command::new("rustc").arg("-vV"))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: ")).ok_or("rustc names no host")?;
     println!("── fuzz: cargo build --release --manifest-path proof/fuzz/targets/Cargo.toml --target {host}");
     let begun = Instant::now();
-    // With a target that is named, build scripts and macros are built as ever.
+    // With an explicit target, build scripts and macros are built without these flags.
     let status = Command::new(env!("CARGO"))
         .args([
             "build",
@@ -99,8 +100,8 @@ fn build() -> Result<PathBuf, String> {
     Ok(target()?.join(host).join("release"))
 }
 
-/// The targets have a lock file of their own. Where the workspace has another version of something, it begins anew from the
-/// workspace's, and cargo adds what is missing.
+/// Updates the lock file of the targets. If the workspace has another version of a package, it starts again
+/// from the workspace's, and cargo adds the missing packages.
 fn follow_versions() -> Result<(), String> {
     let read = |file: &Path| {
         std::fs::read_to_string(file).map_err(|error| format!("fuzz: {}: {error}", file.display()))
@@ -114,14 +115,14 @@ fn follow_versions() -> Result<(), String> {
     Ok(())
 }
 
-/// The names and versions in a lock file.
+/// Returns the names and versions in a lock file.
 fn packages(lock: &str) -> Vec<(&str, &str)> {
     let values =
         |name: &'static str| lock.lines().filter_map(move |line| line.strip_prefix(name)?.strip_suffix('"'));
     values("name = \"").zip(values("version = \"")).collect()
 }
 
-/// Gives one target its time. Says what was found, and how to see it again.
+/// Runs one target for its time. Returns the finding, with the command that repeats it.
 fn fuzz(programs: &Path, target: &str, seconds: u64) -> Result<Option<String>, String> {
     let grown = crate::databases::target()?.join("fuzz");
     let (corpus, crashes) = (grown.join("corpus").join(target), grown.join("crashes").join(target));
@@ -159,12 +160,12 @@ fn fuzz(programs: &Path, target: &str, seconds: u64) -> Result<Option<String>, S
     }))
 }
 
-/// Where libFuzzer says that it has left what it found.
+/// Returns the path of the finding from libFuzzer's output.
 fn input(said: &str) -> Option<&str> {
     said.lines().find_map(|line| line.split_once("Test unit written to ")).map(|(_, path)| path)
 }
 
-/// One input once more, with everything that there is to say about it.
+/// Runs one input again, with full output.
 fn repeat(program: &Path, file: &str) -> Result<(), String> {
     let status = Command::new(program).arg(file).args(BOUNDS).status();
     match status.map_err(|error| format!("fuzz: {} cannot be run: {error}", program.display()))?.success() {
@@ -173,13 +174,13 @@ fn repeat(program: &Path, file: &str) -> Result<(), String> {
     }
 }
 
-/// What a run came to, in the words of libFuzzer.
+/// Results of a run, as libFuzzer prints them.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Figures {
     executions: String,
-    /// Edges of the code that were taken.
+    /// Number of covered edges.
     coverage: String,
-    /// Inputs that each reach something.
+    /// Number of inputs in the corpus.
     corpus: String,
 }
 

@@ -16,7 +16,7 @@ use crate::root;
 /// A path from the root of a crate, without the word `crate`.
 type FullPath = Vec<String>;
 
-/// The most re-exports that one path is followed through.
+/// Maximum number of re-exports that one path is followed through.
 const MAX_JUMPS: usize = 16;
 
 /// Checks every crate of the workspace, and prints each cycle with one import for every step of it.
@@ -92,7 +92,7 @@ impl Tree {
         });
         let mut module = Module { children: children.collect(), ..Module::default() };
         let mut reader = Reader { at, module: &mut module };
-        // Names first: a path may stand before the import of its first word.
+        // Names first: a path may precede the import of its first word.
         for item in &items {
             if let syn::Item::Use(item) = item {
                 reader.import(&item.tree, &mut Vec::new());
@@ -244,7 +244,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Takes down that `local` stands for the last word of an import.
+    /// Records that `local` stands for the last word of an import.
     fn name(&mut self, local: String, last: &syn::Ident, before: &[String]) {
         let mut words = before.to_vec();
         let (last, is_self) = (last.to_string(), last == "self");

@@ -130,7 +130,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The workspace's root folder.
+/// Returns the workspace's root folder.
 fn root() -> std::path::PathBuf {
     std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }

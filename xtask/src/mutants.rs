@@ -13,20 +13,20 @@ const PAGE: &str = "docs/src/explanation/mutants.md";
 
 const MUTANTS: Tool = Tool { name: "mutants", version: "27.1.0" };
 
-/// All mutants take longer than a night: each night has its part of every set, so that a week has them all.
+/// Number of nights for all mutants: each night has its part of every set, so that a week has them all.
 const NIGHTS: u64 = 7;
 
 /// Share of mutants, in percent, that tests must notice.
 const AT_LEAST: usize = 95;
 
-/// A part of the product that is changed, and the tests that must notice.
+/// A part of the product that is mutated, and the tests that must notice.
 struct Set {
     name: &'static str,
     package: &'static str,
-    /// Files to change; none: every file of the package.
+    /// Files to mutate; if empty, every file of the package.
     files: &'static [&'static str],
-    /// Seconds that the tests of one mutant may take: many times what they take, since a mutant whose tests are starved on a busy
-    /// machine would pass for noticed.
+    /// Timeout of the tests of one mutant, in seconds: many times their usual duration, since a mutant whose tests
+    /// starve on a busy machine would pass for noticed.
     timeout: &'static str,
     /// Arguments for `cargo test`.
     tests: &'static [&'static str],
@@ -80,7 +80,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Runs the part of every set that it is the turn of, by the date.
+/// Runs tonight's part of every set, by the date.
 #[expect(clippy::disallowed_methods, reason = "the date, for people: nothing expires by it")]
 pub(crate) fn tonight() -> Result<(), String> {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).map_err(|error| format!("mutants: {error}"))?;
@@ -118,7 +118,7 @@ fn run_set(set: &Set, arguments: &[&str]) -> Result<(), String> {
     if let Some(database) = &database {
         mutants.envs(database.variables());
     }
-    // 2: some survived. 3: some never ended, which counts as noticed.
+    // 2: some survived. 3: some timed out, which counts as noticed.
     match shown(&mut mutants)? {
         Some(0 | 2 | 3) => judge(set, &folder.join("mutants.out")),
         _ => Err(format!("mutants: cargo-mutants has failed on {}; see above", set.name)),
@@ -166,7 +166,8 @@ fn judge(set: &Set, folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// `core/src/key.rs: replace …` of `crates/core/src/key.rs:57:9: replace …`: an explanation stays true where lines move.
+/// Returns `core/src/key.rs: replace …` for `crates/core/src/key.rs:57:9: replace …`: an explanation stays
+/// valid when lines move.
 fn place_and_change(mutant: &str) -> String {
     let mutant = mutant.trim_start_matches("crates/");
     let mut parts = mutant.splitn(4, ':');

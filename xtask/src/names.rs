@@ -1,7 +1,8 @@
-//! `cargo xtask names`: refuses a type name that the product uses twice, so that one word means one thing and a search finds it.
+//! `cargo xtask names`: refuses a type name that the product uses twice, so that one word means one thing and
+//! a search finds it.
 //!
-//! Types under `#[cfg(test)]` do not count, nor do counterparts: types of one name whose files differ only in the database
-//! (`sqlite`, `postgres`, `memory`).
+//! Types under `#[cfg(test)]` do not count, nor do counterparts: types of one name whose files differ only in
+//! the database (`sqlite`, `postgres`, `memory`).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -49,7 +50,7 @@ fn repeated(types: BTreeMap<String, Vec<String>>) -> Vec<String> {
     types.into_iter().filter_map(line).collect()
 }
 
-/// Returns the place without the database that it is about.
+/// Returns the place without its database.
 fn concept(place: &str) -> String {
     let is_database = |part: &&str| DATABASES.contains(&part.trim_end_matches(".rs"));
     place
@@ -82,7 +83,7 @@ fn names(items: &[Item]) -> Vec<String> {
     found
 }
 
-/// True for `#[cfg(test)]` and `#[cfg(doctest)]`, also within `all(…)`.
+/// Returns true for `#[cfg(test)]` and `#[cfg(doctest)]`, also within `all(…)`.
 fn is_for_tests(attribute: &syn::Attribute) -> bool {
     let syn::Meta::List(list) = &attribute.meta else { return false };
     let words = list.tokens.to_string();

@@ -1,8 +1,8 @@
-//! `cargo xtask nightly`: the long forms of everything that searches, and what takes too long for every change.
+//! `cargo xtask nightly`: the long forms of all searches, and the checks that take too long for every change.
 
 use crate::{chaos, coverage, crash_matrix, fuzz, hostile, model, mutants, simulate, third_party};
 
-/// Runs all of them, also after one has failed: what they have found is what the night was for.
+/// Runs all of them, even after a failure: their findings are the purpose of the night.
 pub(crate) fn run() -> Result<(), String> {
     type Search = fn() -> Result<(), String>;
     let searches: [(&str, Search); 10] = [

@@ -12,7 +12,7 @@ use crate::databases::target;
 /// The number of parts, and of tests, that are listed at the end.
 const SLOWEST: usize = 10;
 
-/// The times of what has run so far.
+/// Times of the parts and tests so far.
 #[derive(Default)]
 pub(crate) struct Parts {
     parts: Vec<(String, Duration)>,
@@ -72,7 +72,7 @@ impl Parts {
         self.tests.extend(tests(&report).map(|(name, taken)| (name + suffix, taken)));
     }
 
-    /// Prints what took longest.
+    /// Prints the slowest parts and tests.
     pub(crate) fn print_slowest(&mut self) {
         for (what, times) in [("parts", &mut self.parts), ("tests", &mut self.tests)] {
             if times.is_empty() {
@@ -126,7 +126,7 @@ impl Beside {
     }
 }
 
-/// The tests of a report in JUnit's format, each with its time.
+/// Returns the tests of a report in JUnit's format, each with its time.
 fn tests(report: &str) -> impl Iterator<Item = (String, Duration)> {
     let cases = report.split("<testcase ").skip(1);
     cases.filter_map(|case| {

@@ -1,7 +1,7 @@
-//! `cargo xtask sbom`: what the program `semel` is made of, as CycloneDX 1.5, for whoever has to know.
+//! `cargo xtask sbom`: lists the components of the program `semel` as CycloneDX 1.5.
 //!
-//! Which packages are in it, is cargo's word about this one package, with its features and without tests; what each of
-//! them is, comes from its manifest and from `Cargo.lock`. The same tree gives the same bytes: no time, no random number.
+//! Cargo lists the packages of this one program, with its features and without tests; their details come from
+//! their manifests and from `Cargo.lock`. The same tree gives the same bytes: no time, no random number.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -11,16 +11,16 @@ use serde_json::{Value, json};
 use crate::databases::{output, target};
 use crate::root;
 
-/// The package that is shipped.
+/// Package that is shipped.
 const SHIPPED: &str = "semel-server";
 
-/// What it is built for, if nobody says otherwise.
+/// Default build target.
 pub(crate) const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Name and version.
 type Package = (String, String);
 
-/// Writes the document beside what cargo builds.
+/// Writes the document beside cargo's output.
 pub(crate) fn write(triple: &str) -> Result<(), String> {
     let path = target()?.join("semel.cdx.json");
     let document = format!("{:#}\n", document(triple)?);
@@ -73,8 +73,8 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// What each package needs. Lines are `DEPTH NAME vVERSION`, and what is needed stands below who needs it; a package is
-/// taken apart where it is first named.
+/// Returns the dependencies of each package. Lines are `DEPTH NAME vVERSION`; dependencies stand below their
+/// dependent, at the first occurrence of a package.
 fn tree(lines: &str) -> Result<BTreeMap<Package, BTreeSet<Package>>, String> {
     let mut needs: BTreeMap<Package, BTreeSet<Package>> = BTreeMap::new();
     let mut above: Vec<Package> = Vec::new();
@@ -97,7 +97,7 @@ fn tree(lines: &str) -> Result<BTreeMap<Package, BTreeSet<Package>>, String> {
     Ok(needs)
 }
 
-/// What a package from a registry must be, to the bit.
+/// Returns the checksum of each package from a registry.
 fn checksums() -> Result<BTreeMap<Package, String>, String> {
     let packages = crate::sources::locked()?.into_iter();
     let fetched = packages.filter(|locked| locked.source.is_some());
@@ -181,7 +181,7 @@ mod tests {
             );
         }
 
-        // What its manifest asks for: in any case, or for tests only.
+        // Dependencies in its manifest: in any case, or for tests only.
         let manifest = cargo(&["metadata", "--format-version", "1", "--no-deps"]).expect("cargo says it");
         let manifest: Value = serde_json::from_str(&manifest).expect("it is JSON");
         let packages = manifest["packages"].as_array().into_iter().flatten();

@@ -9,7 +9,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
     step("simulate", &[&words[..], arguments].concat(), &[])
 }
 
-/// The program, which must have been built.
+/// Returns the program, which must have been built.
 pub(crate) fn built(arguments: &[&str]) -> Result<Command, String> {
     program("semel-simulate", arguments)
 }

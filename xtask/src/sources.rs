@@ -1,8 +1,8 @@
-//! Where the code comes from: what `Cargo.lock` says, and what must hold of every crate of ours.
+//! The sources of the code: the contents of `Cargo.lock`, and the rules for every crate of ours.
 
 use crate::root;
 
-/// A package as `Cargo.lock` names it.
+/// A package in `Cargo.lock`.
 pub(crate) struct Locked {
     pub(crate) name: String,
     pub(crate) version: String,
@@ -10,7 +10,7 @@ pub(crate) struct Locked {
     pub(crate) checksum: Option<String>,
 }
 
-/// Everything that `Cargo.lock` names.
+/// Returns all packages in `Cargo.lock`.
 pub(crate) fn locked() -> Result<Vec<Locked>, String> {
     let text = std::fs::read_to_string(root().join("Cargo.lock"));
     let text = text.map_err(|error| format!("Cargo.lock: {error}"))?;
@@ -39,10 +39,10 @@ mod tests {
     use super::*;
     use crate::databases::output;
 
-    /// The one place that others' code may come from.
+    /// The only registry for third-party code.
     const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
-    /// The crates of this workspace.
+    /// Returns the crates of this workspace.
     fn ours() -> Vec<Value> {
         let mut cargo = Command::new(env!("CARGO"));
         let said = output(cargo.args(["metadata", "--format-version", "1", "--no-deps"]).current_dir(root()));

@@ -1,11 +1,11 @@
-//! One step of a command of ours: a run of cargo.
+//! One step of a command: a run of cargo.
 
 use std::process::Command;
 use std::time::Instant;
 
 use crate::root;
 
-/// Runs cargo with these arguments, and says how long it took.
+/// Runs cargo with these arguments, and prints the time that it took.
 pub(crate) fn step(name: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Result<(), String> {
     println!("── {name}: cargo {}", arguments.join(" "));
     let begun = Instant::now();
@@ -22,7 +22,7 @@ pub(crate) fn step(name: &str, arguments: &[&str], variables: &[(&str, &str)]) -
     Ok(())
 }
 
-/// Returns a program of this workspace that has been built: it is beside this one.
+/// Returns a built program of this workspace: it is beside this one.
 pub(crate) fn program(name: &str, arguments: &[&str]) -> Result<Command, String> {
     let own = std::env::current_exe().map_err(|error| error.to_string())?;
     let mut command = Command::new(own.with_file_name(name));

@@ -1,8 +1,9 @@
-//! `cargo xtask test` and `cargo xtask check`: one part after the other, the first failure ends it, and the slowest parts are
-//! listed at the end of both.
+//! `cargo xtask test` and `cargo xtask check`: one part after the other, the first failure ends it, and the
+//! slowest parts are listed at the end of both.
 //!
-//! Everything is built once, for the whole workspace with its tests, and parts of it are chosen afterwards. `-p`, or programs
-//! without tests, would mean other features of dependencies, and most of them, and of this workspace, built once more.
+//! Everything is built once, for the whole workspace with its tests, and parts of it are selected afterwards.
+//! `-p`, or programs without tests, would mean other features of dependencies, and most crates would be built
+//! again.
 
 use std::process::{Command, Stdio};
 
@@ -14,20 +15,21 @@ use crate::{
     threats,
 };
 
-/// How many seeds are simulated for every change, and for every commit.
+/// Number of simulated seeds for every change, and for every commit.
 const SEEDS: &str = "2000";
 const FEW_SEEDS: &str = "100";
-/// Tests at a time for each processor: most of them wait, for a disk or for another process.
+/// Number of concurrent tests per processor: most of them wait, for a disk or for another process.
 const TESTS_EACH: usize = 2;
-/// The most at a time, unless there are more processors: the database server has 200 connections for all of them.
+/// Maximum number of concurrent tests, unless there are more processors: the database server has 200
+/// connections for all.
 const MOST_TESTS: usize = 16;
 
-/// Everything that must be green.
+/// Runs everything that must pass.
 pub(crate) fn run() -> Result<(), String> {
     timed(everything)
 }
 
-/// What is worth two minutes before each commit: nothing that needs a database, a browser or a socket.
+/// Runs the two-minute check before each commit: nothing that needs a database, a browser or a socket.
 pub(crate) fn check() -> Result<(), String> {
     timed(the_least)
 }
@@ -52,7 +54,7 @@ fn everything(parts: &mut Parts) -> Result<(), String> {
     parts.run("build", || step("build", &["build", "--workspace", "--all-targets"], &[]))?;
     let at_once = at_once();
     {
-        // Ends with this block, also if a test fails; and with this process, whatever ends it.
+        // Ends with this block, even if a test fails, and with this process.
         let shared = installed.start()?;
         let variables =
             [&shared.variables()[..], &[(browser, place.as_str()), (third_party, folder.as_str())]].concat();
@@ -104,7 +106,7 @@ fn the_least(parts: &mut Parts) -> Result<(), String> {
     } else {
         parts.run("unit tests", || step("unit tests", &[&["test"], &within[..]].concat(), &[]))?;
     }
-    // One small test beside it, so that it is built from what the unit tests are built from.
+    // One small test beside it, so that it shares the build of the unit tests.
     let build = ["build", "--workspace", "--bin", "semel-simulate", "--test", "absent"];
     parts.run("build of the simulation", || step("build of the simulation", &build, &[]))?;
     let simulation = Beside { name: "simulation", commands: vec![simulate::built(&["--seeds", FEW_SEEDS])?] };
@@ -121,13 +123,13 @@ fn format_and_lints(parts: &mut Parts) -> Result<(), String> {
     parts.run("links and pages", docs::check)
 }
 
-/// The number of tests that run at a time.
+/// Returns the number of concurrent tests.
 fn at_once() -> String {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     (processors * TESTS_EACH).min(MOST_TESTS).max(processors).to_string()
 }
 
-/// A named folder of vectors that is not there is a mistake; no named folder is a choice, and said aloud.
+/// Checks the folder of vectors: a named but missing one is a mistake; no name is a choice, and is reported.
 fn vectors() -> Result<(), String> {
     match std::env::var_os("SEMEL_VECTORS") {
         None => println!("── SEMEL_VECTORS is not set: the conformance vectors do not run, our own cases do"),
@@ -137,7 +139,7 @@ fn vectors() -> Result<(), String> {
     Ok(())
 }
 
-/// Certificates and keys of tests are made by this program.
+/// Checks that `openssl` runs: it makes certificates and keys for tests.
 fn openssl() -> Result<(), String> {
     let version = Command::new("openssl").arg("version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     if version.is_ok_and(|status| status.success()) {

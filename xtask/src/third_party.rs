@@ -1,8 +1,8 @@
-//! Services and clients of others that the gateway's tests run, from npm and PyPI, in the versions that
+//! Third-party services and clients for the gateway's tests, from npm and PyPI, in the versions that
 //! `crates/server/tests/third_party` names.
 //!
-//! They stay under `target`, in a folder that is named after the lists of packages, so that other versions are another folder.
-//! The programs beside those lists are copied there each time.
+//! They stay under `target`, in a folder named after the lists of packages, so that other versions are
+//! another folder. The programs beside those lists are copied there each time.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,12 +12,12 @@ use crate::databases::{Draft, apt_install, is_root, output, run, target};
 use crate::root;
 use crate::step::step;
 
-/// Names the folder with the packages and programs.
+/// Variable with the folder of the packages and programs.
 const VARIABLE: &str = "SEMEL_TEST_THIRD_PARTY";
-/// Says how many paths are tried behind each router.
+/// Variable with the number of paths that are tried behind each router.
 const CASES: &str = "SEMEL_TEST_ROUTER_CASES";
 
-/// The lists of packages.
+/// Lists of packages.
 const LISTS: [&str; 3] = ["package.json", "package-lock.json", "requirements.txt"];
 
 /// The folder with the packages and programs.
@@ -25,7 +25,7 @@ pub(crate) struct Installed(PathBuf);
 
 /// Finds or installs the packages, and Node and pip if need be.
 pub(crate) fn install() -> Result<Installed, String> {
-    // A folder that was named wrongly is a mistake to be mended, not a reason to install something.
+    // A wrong folder in the variable is a mistake to fix, not a reason to install something.
     if let Some(folder) = std::env::var_os(VARIABLE).map(PathBuf::from) {
         let is_there = folder.join("node_modules").is_dir() && folder.join("python").is_dir();
         let missing =
@@ -49,12 +49,12 @@ pub(crate) fn install() -> Result<Installed, String> {
 }
 
 impl Installed {
-    /// Says where they are, as a shell understands it: `eval "$(cargo xtask third-party)"`.
+    /// Prints the folder for a shell: `eval "$(cargo xtask third-party)"`.
     pub(crate) fn describe(&self) {
         println!("export {VARIABLE}={}", self.0.display());
     }
 
-    /// Where tests find them.
+    /// Returns the variable by which tests find them.
     pub(crate) fn variable(&self) -> (&'static str, String) {
         (VARIABLE, self.0.display().to_string())
     }

@@ -1,8 +1,7 @@
-//! `cargo xtask threats`: every threat in docs/src/explanation/threats-*.md names tests, and each of them exists and runs.
-//!
-//! A row is a heading of the third level that begins with its id; its tests are the names in backticks after
-//! `**Tests**`. They are compared with the lists that the built test programs print, never with the source.
-//! The index in threat-model.md links to every row.
+//! `cargo xtask threats`: checks that every threat in docs/src/explanation/threats-*.md names tests, and that
+//! each exists and runs. A row is a heading of the third level that begins with its id; its tests are the
+//! names in backticks after `**Tests**`. They are compared with the lists that the built test programs print,
+//! never with the source. The index in threat-model.md links to every row.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -12,19 +11,19 @@ use serde_json::Value;
 
 use crate::root;
 
-/// The folder of the pages.
+/// Folder of the pages.
 const FOLDER: &str = "docs/src/explanation";
-/// The page with the index of all rows.
+/// Page with the index of all rows.
 const INDEX: &str = "threat-model.md";
-/// The beginning of the names of pages with rows.
+/// Prefix of the names of pages with rows.
 const PREFIX: &str = "threats-";
 
-/// Which tests are built to be listed.
+/// Tests that are built for the list.
 #[derive(Clone, Copy)]
 pub(crate) enum Build {
-    /// Those of the packages that the pages name.
+    /// Tests of the packages that the pages name.
     Named,
-    /// All of them, which costs nothing where they have just been run.
+    /// All tests: free if they have just been run.
     Everything,
 }
 
@@ -98,7 +97,7 @@ fn rows<'a>(page: &'a str, document: &'a str) -> Vec<Row<'a>> {
     rows
 }
 
-/// Rows without a link in the index, ids that two rows share, and ids in the index without a row.
+/// Returns rows without a link in the index, ids that two rows share, and ids in the index without a row.
 fn unlisted(rows: &[Row<'_>], index: &str) -> Vec<String> {
     let mut faults = Vec::new();
     for Row { page, id, .. } in rows {
@@ -119,7 +118,7 @@ fn unlisted(rows: &[Row<'_>], index: &str) -> Vec<String> {
     faults
 }
 
-/// What cargo is to build.
+/// Returns the arguments for cargo's build.
 fn arguments<'a>(rows: &[Row<'a>], build: Build) -> Vec<&'a str> {
     match build {
         Build::Named => packages(rows).into_iter().flat_map(|package| ["-p", package]).collect(),
@@ -127,13 +126,13 @@ fn arguments<'a>(rows: &[Row<'a>], build: Build) -> Vec<&'a str> {
     }
 }
 
-/// The packages whose tests are named.
+/// Returns the packages whose tests are named.
 fn packages<'a>(rows: &[Row<'a>]) -> BTreeSet<&'a str> {
     let tests = rows.iter().flat_map(|row| &row.tests);
     tests.filter_map(|test| test.split([':', ' ']).next()).collect()
 }
 
-/// What is wrong, row by row. `existing` says of each test whether it is ignored.
+/// Returns the faults, row by row. `existing` maps each test to true if it is ignored.
 fn faults(rows: &[Row<'_>], existing: &BTreeMap<String, bool>) -> Vec<String> {
     let mut faults = Vec::new();
     for Row { id, tests, .. } in rows {
@@ -155,7 +154,7 @@ fn faults(rows: &[Row<'_>], existing: &BTreeMap<String, bool>) -> Vec<String> {
     faults
 }
 
-/// Insertions, deletions and replacements from one text to the other.
+/// Returns the number of insertions, deletions and replacements from one text to the other.
 fn distance(from: &str, to: &str) -> usize {
     let mut last: Vec<usize> = (0..=to.len()).collect();
     for (i, a) in from.bytes().enumerate() {
@@ -168,7 +167,7 @@ fn distance(from: &str, to: &str) -> usize {
     last[to.len()]
 }
 
-/// Every test that cargo builds so, as its own program lists it, and whether it is ignored.
+/// Returns every test of this build, as its own program lists it, with true if it is ignored.
 fn existing(arguments: &[&str]) -> Result<BTreeMap<String, bool>, String> {
     let mut tests = BTreeMap::new();
     for (binary, program) in programs(arguments)? {
@@ -185,7 +184,7 @@ fn existing(arguments: &[&str]) -> Result<BTreeMap<String, bool>, String> {
     Ok(tests)
 }
 
-/// The test programs, built, each with the name that `cargo nextest` gives it.
+/// Returns the built test programs, each with the name that `cargo nextest` gives it.
 fn programs(arguments: &[&str]) -> Result<Vec<(String, PathBuf)>, String> {
     let mut build = Command::new(env!("CARGO"));
     build.args(["test", "--no-run", "--message-format=json-render-diagnostics"]);
@@ -200,7 +199,7 @@ fn programs(arguments: &[&str]) -> Result<Vec<(String, PathBuf)>, String> {
     Ok(messages.filter_map(|message| program(&message)).collect())
 }
 
-/// The test program that a message of cargo is about.
+/// Returns the test program of a message of cargo.
 fn program(message: &Value) -> Option<(String, PathBuf)> {
     message["profile"]["test"].as_bool().filter(|test| *test)?;
     let program = message["executable"].as_str()?.into();

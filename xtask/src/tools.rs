@@ -1,20 +1,21 @@
-//! Programs of others that cargo can install: used where they are, and else built once, in a pinned version, under `target`.
+//! Third-party cargo tools: used if present, else built once, in a pinned version, under `target`.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::databases::{Draft, run, target};
 
-/// A subcommand of cargo that somebody else has written.
+/// A third-party subcommand of cargo.
 pub(crate) struct Tool {
-    /// What follows `cargo`.
+    /// Name after `cargo`.
     pub(crate) name: &'static str,
-    /// The version that is installed where there is none.
+    /// Version that is installed if there is none.
     pub(crate) version: &'static str,
 }
 
 impl Tool {
-    /// The command `cargo NAME`, of this machine or of the one under `target`, at the root of the workspace.
+    /// Returns the command `cargo NAME`, of this machine or of the one under `target`, at the root of the
+    /// workspace.
     pub(crate) fn command(&self) -> Result<Command, String> {
         let mut command = if is_there(self.name) {
             Command::new(env!("CARGO"))
@@ -34,7 +35,8 @@ impl Tool {
     }
 }
 
-/// Builds a program of crates.io once, under `target/tools`. Without optimisation, which takes longer than it ever saves.
+/// Builds a program of crates.io once, under `target/tools`. Without optimisation, which takes longer than it
+/// ever saves.
 pub(crate) fn install(program: &str, version: &str, arguments: &[&str]) -> Result<PathBuf, String> {
     let folder = target()?.join("tools").join(format!("{program}-{version}"));
     let built = folder.join("bin").join(program);
@@ -57,7 +59,7 @@ pub(crate) fn install(program: &str, version: &str, arguments: &[&str]) -> Resul
     Ok(built)
 }
 
-/// Runs a command whose output is for people, and says how it ended.
+/// Runs a command whose output is for people. Returns its exit code.
 pub(crate) fn shown(command: &mut Command) -> Result<Option<i32>, String> {
     let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
     println!("── cargo {}", words.join(" "));

@@ -1,5 +1,5 @@
-//! The audit log as a whole: who did what by hand, to which command, when and why. A note gets into it with the change that
-//! it is about ([`Change::noted`](crate::Change::noted)), in the same write, and never leaves it.
+//! The audit log: every manual action on a command, with its author, time and reason. A note is written in
+//! the same write as its change ([`Change::noted`](crate::Change::noted)), and is never deleted.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use crate::change::NoteTaken;
 use crate::ids::OperationId;
 use crate::store_error::StoreError;
 
-/// The place of a note in the log: later notes have higher ones. Opaque to whoever turns pages.
+/// Position of a note in the log, opaque to callers. Later notes have higher positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AuditId(pub u128);
 
@@ -20,7 +20,7 @@ impl fmt::Display for AuditId {
     }
 }
 
-/// A text that is no place in the log.
+/// Error for a text that is no position in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it is not the id of a note")]
 pub struct NotAnAuditId;
@@ -38,18 +38,18 @@ impl FromStr for AuditId {
 /// A note in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditEntry {
-    /// Its place.
+    /// Position of the note.
     pub id: AuditId,
-    /// The command that it is about, whether or not there still is a record of it.
+    /// Command of the note; its record may be gone.
     pub operation_id: OperationId,
-    /// The note, and when it was taken.
+    /// The note and its time.
     pub taken: NoteTaken,
 }
 
-/// Reads the notes about all commands. What keeps records keeps them, too.
+/// Reads the notes about all commands. Every store that keeps records keeps notes.
 #[async_trait]
 pub trait AuditLog: Send + Sync + 'static {
-    /// At most `limit` notes, the newest first; with `before`, only those that were taken before that one.
+    /// Returns at most `limit` notes, the newest first; with `before`, only notes older than that one.
     async fn audit(&self, before: Option<AuditId>, limit: usize) -> Result<Vec<AuditEntry>, StoreError>;
 }
 

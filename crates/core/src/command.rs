@@ -13,7 +13,7 @@ use crate::request::StoredRequest;
 use crate::scope::{RecordId, Scope};
 use crate::transition::{Attempt, Reference, Start};
 
-/// A command: what one request asks for, once the request is read and admitted.
+/// A command: the operation that an admitted request asks for.
 #[derive(Clone, Debug)]
 pub struct Command {
     /// The tenant, the caller, the operation and the key.

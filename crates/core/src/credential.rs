@@ -1,9 +1,9 @@
-//! Header fields that say who somebody is, or let somebody in. They are not kept: neither of responses, nor, unless an
-//! operation asks for it, of requests.
+//! Header fields with credentials. They are never stored with responses, and with requests only if the
+//! operation asks for it.
 
 use http::HeaderName;
 
-/// Their names: those of the specifications, then those of custom.
+/// Names of credential fields: those of specifications first, then customary ones.
 const NAMES: [&str; 27] = [
     "authorization",
     "www-authenticate",
@@ -34,7 +34,7 @@ const NAMES: [&str; 27] = [
     "x-xsrf-token",
 ];
 
-/// Whether a field is a credential by its name.
+/// Returns true if a field of this name is a credential.
 pub fn is_credential(name: &HeaderName) -> bool {
     NAMES.contains(&name.as_str())
 }

@@ -1,7 +1,7 @@
-//! Sealed bytes that carry the id of their key with them: outputs of phases and payloads of messages, which have one column.
+//! Sealed bytes with the id of their key, in one column: outputs of phases and payloads of messages.
 //!
-//! Invariant: what is in an envelope is never taken for clear bytes. Whoever is handed an envelope has not opened it, and uses
-//! nothing of it.
+//! Invariant: an envelope is never taken for clear bytes. Bytes that still are an envelope were not opened,
+//! and no caller uses their content.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
@@ -10,33 +10,33 @@ use crate::outbox::Message;
 use crate::progress::{Mark, Progress, StepKind};
 use crate::vault::{Sealed, Sealing, Vault, VaultError};
 
-/// The first bytes of every envelope. The id of the key follows, then a NUL, then what is sealed.
+/// First bytes of every envelope. The key id, a NUL and the sealed bytes follow.
 pub const ENVELOPE: &[u8] = b"\0semel-sealed\0";
 
-/// Whether these bytes are an envelope.
+/// Returns true if these bytes are an envelope.
 pub fn is_envelope(bytes: &[u8]) -> bool {
     bytes.starts_with(ENVELOPE)
 }
 
-/// The first bytes of every envelope under this key.
+/// Returns the first bytes of every envelope under this key.
 pub fn envelope_under(key_id: &str) -> Vec<u8> {
     [ENVELOPE, key_id.as_bytes(), b"\0"].concat()
 }
 
-/// An envelope that nobody opens: what is left of bytes that are refused.
+/// Returns an envelope that no key opens: it replaces refused bytes.
 fn closed() -> Bytes {
     Bytes::from_static(ENVELOPE)
 }
 
 impl Sealed {
-    /// Both in one.
+    /// Returns the key id and the sealed bytes as one envelope.
     pub fn into_envelope(self) -> Bytes {
         let mut bytes = BytesMut::from(&envelope_under(&self.key_id)[..]);
         bytes.put_slice(&self.bytes);
         bytes.freeze()
     }
 
-    /// What is in an envelope; `None` if these bytes are none that can be read.
+    /// Returns the content of an envelope; `None` if these bytes are no readable envelope.
     pub fn from_envelope(bytes: &Bytes) -> Option<Sealed> {
         let rest = bytes.strip_prefix(ENVELOPE)?;
         let end = rest.iter().position(|byte| *byte == 0)?;
@@ -46,7 +46,7 @@ impl Sealed {
 }
 
 impl dyn Vault {
-    /// Opens an envelope, in place. What does not open stays an envelope, and so does plaintext that is refused.
+    /// Opens an envelope in place. If it does not open, it stays an envelope; refused plaintext becomes one.
     fn open_envelope(&self, about: &Sealing, kept: &mut Bytes) -> Result<(), VaultError> {
         let opened = match Sealed::from_envelope(kept) {
             Some(sealed) => self.open(about, &sealed.key_id, &sealed.bytes),
@@ -74,7 +74,7 @@ impl dyn Vault {
         Ok(self.seal(&Sealing::phase(command, phase), output)?.into_envelope())
     }
 
-    /// What is to be written about a phase of this command, its output sealed.
+    /// Returns the mark of a phase of this command with its output sealed.
     pub fn seal_mark(&self, command: OperationId, mark: &Mark) -> Result<Mark, VaultError> {
         let seal = |name: &str, output: &Bytes| self.seal_output(command, name, output);
         Ok(match mark {
@@ -99,7 +99,7 @@ impl dyn Vault {
         }
     }
 
-    /// The payload of a message as it is kept.
+    /// Returns the sealed payload of a message.
     pub fn seal_payload(&self, event_id: &str, payload: &[u8]) -> Result<Bytes, VaultError> {
         Ok(self.seal(&Sealing::message(event_id), payload)?.into_envelope())
     }

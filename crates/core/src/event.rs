@@ -1,5 +1,5 @@
-//! What can happen to a command, what follows from it, and what the sender is to do: words only, nothing here
-//! decides. [`transition`](crate::transition::transition) does.
+//! The vocabulary of the protocol: events, their effects and the decisions for their senders. Data only:
+//! [`transition`](crate::transition::transition) decides.
 
 use std::time::Duration;
 
@@ -9,158 +9,159 @@ use crate::state::{Epoch, Fence, Head, Reason};
 use crate::terms::Terms;
 use crate::time::Timestamp;
 
-/// One request's wish to run a command.
+/// The attempt of one request to run a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Attempt {
-    /// What is asked for.
+    /// Fingerprint of the request.
     pub fingerprint: Fingerprint,
-    /// Drawn for this attempt alone.
+    /// Token of this attempt alone.
     pub token: AttemptToken,
-    /// The terms it would run under.
+    /// Terms of this attempt.
     pub terms: Terms,
-    /// Who would run it.
+    /// The executor of the command.
     pub start: Start,
-    /// What is known of the business reference it carries.
+    /// State of the request's business reference.
     pub reference: Reference,
 }
 
-/// What is known of the business reference that a request carries: a name of the client's business for what it
-/// asks for, such as an order number, which no two commands of one tenant and operation may share.
+/// State of a request's business reference: a name from the client's business, such as an order number, that
+/// no two commands of one tenant and operation may share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Reference {
-    /// It carries none.
+    /// The request has no reference.
     #[default]
     None,
-    /// No other command holds it.
+    /// No other command holds the reference.
     Free,
-    /// Another command holds it. Only the store can know, so only the store says so.
+    /// Another command holds the reference. Only the store knows this, and sets it.
     Taken,
 }
 
-/// Who runs a claimed command.
+/// The executor of a claimed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Start {
     /// The claimer, at once.
     Now,
-    /// A worker, which must begin within this time.
+    /// A worker, which must start within this time.
     Within(Duration),
-    /// The claimer, at once; and whoever resumes it, within this time.
+    /// The claimer, at once; after it, workers that resume the command within this time.
     Resumable(Duration),
 }
 
-/// What can happen to a command.
+/// An event in the life of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// A fresh request wants to run it.
+    /// A new request wants to run the command.
     Claim(Attempt),
-    /// Somebody who may not run it asks where it stands: a waiter, a replay from memory.
+    /// A caller that may not run the command reads its state: a waiter, or a replay from memory.
     Look {
-        /// What is asked for.
+        /// Fingerprint of the request.
         fingerprint: Fingerprint,
     },
-    /// A worker takes up a `Claimed` command.
+    /// A worker starts a `Claimed` command.
     Start {
-        /// The claim it takes up.
+        /// Fence of the claim.
         fence: Fence,
         /// The worker's own token, drawn for this attempt.
         token: AttemptToken,
     },
-    /// The executor is still at it.
+    /// The executor renews its lease.
     Renew {
-        /// The executor.
+        /// Fence of the executor.
         fence: Fence,
     },
     /// The executor has a final success.
     Complete {
-        /// The executor.
+        /// Fence of the executor.
         fence: Fence,
     },
     /// The executor has a final failure.
     Fail {
-        /// The executor.
+        /// Fence of the executor.
         fence: Fence,
-        /// Why it is final.
+        /// Reason why the failure is final.
         reason: Reason,
     },
     /// The executor proves that nothing ran.
     Release {
-        /// The executor.
+        /// Fence of the executor.
         fence: Fence,
-        /// How it knows.
+        /// Proof that nothing ran.
         reason: Reason,
     },
-    /// The executor proves that nothing more has happened than its phases say, and leaves the rest to a worker.
+    /// The executor proves that nothing ran beyond the recorded phases, and leaves the rest to a worker.
     Requeue {
-        /// The executor.
+        /// Fence of the executor.
         fence: Fence,
-        /// How it knows.
+        /// Proof that nothing more ran.
         reason: Reason,
-        /// How long a worker is to wait.
+        /// Delay before a worker may start.
         after: Duration,
     },
-    /// The executor has committed its part, and leaves the outcome to the message that it sends with it.
+    /// The executor has committed its part; a message that commits with it decides the outcome.
     Defer {
-        /// The executor.
+        /// Fence of the executor.
         fence: Fence,
-        /// How long that may take.
+        /// Time limit for the message to be delivered.
         time: Duration,
     },
-    /// The executor cannot know what happened.
+    /// The executor cannot know the outcome.
     Abandon {
-        /// The executor.
+        /// Fence of the executor.
         fence: Fence,
-        /// Why not.
+        /// Reason why the outcome is unknown.
         reason: Reason,
     },
-    /// A part of the command is committed with this, or may be from now on: a finished phase, the items of a bulk request.
+    /// A part of the command is committed with this event, or may be from now on: a finished phase, or items
+    /// of a bulk request.
     Advance,
-    /// Nothing but time: the sweeper's and the reaper's event.
+    /// Time passes: the event of the sweeper and the reaper.
     Age,
     /// Evidence about a command whose outcome is unknown.
     Resolve {
-        /// What it says.
+        /// Verdict of the evidence.
         verdict: Verdict,
-        /// When that was seen, by the store's clock; `None`: in this moment. What was not there then may have landed since,
-        /// also by a later attempt.
+        /// Time at which the evidence was seen, by the store's clock; `None` means now. An effect that was
+        /// absent then may have landed since, even by a later attempt.
         seen: Option<Timestamp>,
-        /// The attempt that it is about.
+        /// Attempt that the evidence is about.
         about: About,
     },
     /// Evidence about the open call of a command in phases, after which the command is resumed.
     ResolvePhase {
-        /// The attempt it is about.
+        /// Attempt that the evidence is about.
         epoch: Epoch,
-        /// What it says.
+        /// Verdict on the call.
         verdict: PhaseVerdict,
-        /// When that was seen, by the store's clock; `None`: in this moment.
+        /// Time at which the evidence was seen, by the store's clock; `None` means now.
         seen: Option<Timestamp>,
-        /// How long a worker may take to resume the command.
+        /// Time in which a worker must resume the command.
         within: Duration,
-        /// What the store has of the command.
+        /// The store's knowledge of the command.
         recorded: Recorded,
     },
-    /// Evidence is sought, and if that is in vain, sought again later.
+    /// A look-up of evidence begins or ends, and the next one is scheduled.
     Postpone {
-        /// When to seek again.
+        /// Time of the next look-up.
         until: Timestamp,
-        /// How often it had been sought before. Of several who seek at once, one is the first.
+        /// Number of look-ups before this one. Of several concurrent look-ups, only one counts.
         attempts: u32,
-        /// Whether this is another look, or the end of one that was counted.
+        /// True for a new look-up; false for the end of one that was already counted.
         counts: bool,
     },
     /// An operator gives up a command that has not run.
     Free,
-    /// An operator forgets a settled command.
+    /// An operator purges a settled command.
     Purge,
 }
 
 impl Event {
-    /// Evidence that is seen in this moment, about no attempt in particular.
+    /// Returns a verdict that is seen now and about no attempt in particular.
     pub const fn resolve(verdict: Verdict) -> Event {
         Event::Resolve { verdict, seen: None, about: About::Command }
     }
 
-    /// Who says so: the executor's fence, where there is an executor.
+    /// Returns the executor's fence, if an executor sends this event.
     pub fn fence(&self) -> Option<Fence> {
         match *self {
             Event::Start { fence, .. }
@@ -183,7 +184,7 @@ impl Event {
         }
     }
 
-    /// The name of the verdict that it brings, if it brings one.
+    /// Returns the name of the event's verdict, if it has one.
     pub(crate) fn verdict_name(&self) -> Option<&'static str> {
         if let Event::Resolve { verdict, .. } = self {
             return Some(verdict.as_str());
@@ -191,9 +192,10 @@ impl Event {
         if let Event::ResolvePhase { verdict, .. } = self { Some(verdict.as_str()) } else { None }
     }
 
-    /// Whether sending it a second time cannot do more than sending it once: a token tells that it is the same.
+    /// Returns true if the event has the same effect when it is sent twice: its token identifies it.
     ///
-    /// What operators and reconcilers say carries none. If its answer is lost, somebody must look first.
+    /// Events of operators and reconcilers have no token. If the answer to one is lost, the sender must read
+    /// the record first.
     pub fn is_repeatable(&self) -> bool {
         match self {
             Event::Claim(_)
@@ -220,12 +222,13 @@ impl Event {
 /// The attempt that evidence is about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum About {
-    /// No attempt in particular: the command.
+    /// The command as a whole.
     #[default]
     Command,
-    /// The attempt of this epoch, or one before it: the evidence names it, or was seen before the next one began.
+    /// The attempt of this epoch or an earlier one: the evidence names it, or was seen before the next
+    /// attempt began.
     UpTo(Epoch),
-    /// The attempt of this epoch, and only while it is the last one: somebody looked at it and decided.
+    /// The attempt of this epoch, only while it is the last one: an operator looked at it and decided.
     Only(Epoch),
 }
 
@@ -238,7 +241,7 @@ impl About {
         }
     }
 
-    /// Returns true for evidence that does not count, since another attempt than this epoch's was looked at.
+    /// Returns true for evidence that does not count, since it is about another attempt than this epoch's.
     pub const fn excludes(self, epoch: Epoch) -> bool {
         match self {
             About::Command | About::UpTo(_) => false,
@@ -247,30 +250,30 @@ impl About {
     }
 }
 
-/// What evidence says about a command whose outcome is unknown.
+/// Verdict of evidence about a command in state `Unknown`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// It took place.
+    /// The command was executed.
     Succeeded,
-    /// It was answered with a stable failure.
+    /// The command was answered with a stable failure.
     FailedFinal,
-    /// It did not take place.
+    /// The command was not executed.
     NotExecuted(Proof),
 }
 
-/// What evidence says about the open call of a command in phases.
+/// Verdict of evidence about the open call of a command in phases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PhaseVerdict {
-    /// The call took place, and its output is known.
+    /// The call was executed, and its output is known.
     Executed,
-    /// The call did not take place.
+    /// The call was not executed.
     NotExecuted(Proof),
-    /// No call is open: there is nothing to be said but that the command goes on.
+    /// No call is open: the command only resumes.
     NothingOpen,
 }
 
 impl PhaseVerdict {
-    /// Its name in notes.
+    /// Returns the verdict's name in notes.
     pub const fn as_str(&self) -> &'static str {
         match self {
             PhaseVerdict::Executed => "executed",
@@ -280,56 +283,56 @@ impl PhaseVerdict {
     }
 }
 
-/// What a store has of a command in phases. Only the store can know, so only the store says so.
+/// The store's knowledge of a command in phases. Only the store sets it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Recorded {
-    /// Whether the verdict is about the call that is open, or, where it says that none is, whether none is.
+    /// True if the verdict is about the open call; for `NothingOpen`, true if no call is open.
     pub fits: bool,
-    /// Whether the command's input is kept, so that a worker can resume it.
+    /// True if the command's input is stored, so that a worker can resume it.
     pub has_input: bool,
 }
 
-/// Why a verdict of "not executed" cannot be overtaken by a call that is still on its way.
+/// Reason why no call that is still in flight can invalidate a verdict of "not executed".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Proof {
-    /// The provider deduplicates on a key of ours that is the same in every epoch.
+    /// The provider deduplicates on a key that is the same in every epoch.
     ProviderDeduplicates,
     /// The provider holds a tombstone: the command was cancelled there under its id.
     ProviderTombstone,
-    /// No call can be on its way any more, since the quarantine is over.
+    /// The quarantine is over: no call can still be in flight.
     Quarantine,
 }
 
-/// What the sender of an event is to do.
+/// The next action of an event's sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Decision {
-    /// The command is yours: run it, under the record's epoch and your token.
+    /// Run the command, under the record's epoch and your token.
     Execute,
-    /// Answer with the stored response.
+    /// Return the stored response.
     Replay,
-    /// Somebody else has it in hand.
+    /// Wait: the command is running, or waits for a worker.
     Wait,
-    /// The key belongs to another request.
+    /// Refuse: the key belongs to another request.
     Mismatch,
-    /// Nobody knows what happened: only evidence helps.
+    /// Seek evidence: the outcome is unknown.
     Reconcile,
-    /// The command ran, and its response is gone.
+    /// Refuse: the command ran, and its response is gone.
     Expired,
-    /// Nobody has it in hand. A fresh request may claim it; the asker may not run it.
+    /// No executor holds the command. A new request may claim it; the sender of this event may not run it.
     Vacant,
     /// Another command holds the business reference.
     Duplicate,
     /// The event took effect, now or when it was first sent.
     Applied,
-    /// The sender is not, or no longer, the one who may say this. Nothing changed on its word.
+    /// The sender no longer holds the command, or never did. The event changed nothing.
     Fenced,
-    /// An operator's event that this state does not allow.
+    /// The event is refused for this reason.
     Refused(Refusal),
-    /// Time had nothing to do here.
+    /// Time changed nothing.
     Idle,
 }
 
-/// Why an operator's event is not allowed.
+/// Reason why an event is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Refusal {
     /// There is no such record.
@@ -338,13 +341,13 @@ pub enum Refusal {
     /// The event does not fit the record's state.
     #[error("the record's state does not allow it")]
     WrongState,
-    /// Somebody else was there in between.
+    /// Another change of the record came first.
     #[error("somebody else was faster")]
     Overtaken,
     /// The evidence is about another attempt than the record's last one.
     #[error("the last attempt is attempt {epoch} by now")]
     OtherAttempt {
-        /// The record's last attempt.
+        /// Epoch of the record's last attempt.
         epoch: Epoch,
     },
     /// An attempt has committed a part of the command.
@@ -359,8 +362,8 @@ pub enum Refusal {
     /// The verdict is not about the call that is open.
     #[error("the command has no open call of that phase")]
     NotOpen,
-    /// The record's fingerprint is in a version that this program does not compute: nobody can say whether the request is the
-    /// same.
+    /// The record's fingerprint has a version that this program does not compute, so the requests cannot be
+    /// compared.
     #[error(
         "the record was made by a program with another version of the fingerprint, which this one does not know"
     )]
@@ -368,57 +371,59 @@ pub enum Refusal {
     /// A call of an attempt could still land.
     #[error("a call of it could still be in flight until {until}")]
     StillInFlight {
-        /// Until then.
+        /// End of the quarantine.
         until: Timestamp,
     },
 }
 
-/// What to write, so that the record says what [`transition`](crate::transition::transition()) decided.
+/// The write that makes the record reflect the decision of [`transition`](crate::transition::transition()).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Write {
-    /// Nothing.
+    /// Writes nothing.
     Keep,
-    /// A new command, in the place of a forgotten one if that still has a row.
+    /// Creates a record; it replaces the row of a forgotten command, if there is one.
     Create(Head),
-    /// The same command, changed.
+    /// Updates the record of this command.
     Update(Head),
-    /// Forget the command.
+    /// Deletes the record.
     Delete,
 }
 
-/// What becomes of the command's business reference, in the same atomic write.
+/// The write to the command's business reference, in the same atomic write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReferenceWrite {
-    /// Nothing.
+    /// Writes nothing.
     Keep,
-    /// The command holds it from now on, beyond the record's own life.
+    /// Gives the reference to the command; it outlives the record.
     Take,
-    /// It is free for others, since the command provably had no effect. It is remembered as long as the record is.
+    /// Frees the reference for other commands, since this one provably had no effect. The record remembers
+    /// it.
     GiveBack,
-    /// The command had an effect after all: it holds what it gave back, unless somebody else does by now.
+    /// Gives a freed reference back to the command, which had an effect after all, unless another command
+    /// holds it by now.
     TakeBack,
 }
 
-/// What becomes of the command's request, in the same atomic write.
+/// The write to the command's request, in the same atomic write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RequestWrite {
-    /// Nothing.
+    /// Writes nothing.
     Keep,
-    /// It is kept, since a worker may have to start the command, or since its terms want it.
+    /// Stores the request: a worker may have to start the command, or its terms ask for it.
     Store,
-    /// It is erased, since nobody starts the command any more, and its outcome is known.
+    /// Erases the request: no worker starts the command any more, and its outcome is known.
     Erase,
 }
 
-/// What follows from an event.
+/// The effects of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Transition {
-    /// What to write.
+    /// Write to the record.
     pub write: Write,
-    /// What to write about the command's business reference.
+    /// Write to the command's business reference.
     pub reference: ReferenceWrite,
-    /// What to write about its request.
+    /// Write to the command's request.
     pub request: RequestWrite,
-    /// What the sender is to do once it is written.
+    /// Decision for the sender, once the writes are durable.
     pub decision: Decision,
 }

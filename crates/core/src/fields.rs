@@ -1,11 +1,11 @@
-//! The one table of field rules: what is done with a field of this name in each section of a message, over every version of
-//! HTTP. The layer and the gateway ask it, and have no lists of their own.
+//! The table of field rules: the treatment of each header field in each section of a message, in every
+//! version of HTTP. The layer and the gateway use it, and have no lists of their own.
 
 use http::header::{HeaderMap, HeaderName};
 
 use crate::credential::is_credential;
 
-/// The part of a message that a field stands in.
+/// Part of a message that holds a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Section {
     /// The head of a request.
@@ -21,33 +21,34 @@ pub enum Section {
 /// The rule for a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Treatment {
-    /// It is passed on.
+    /// The field is passed on.
     Pass,
-    /// It belongs to one connection, and is not passed on.
+    /// The field belongs to one connection, and is not passed on.
     Hop,
-    /// It is removed, and the message goes on without it.
+    /// The field is removed, and the message passes without it.
     Strip,
     /// The message is refused.
     Refuse,
 }
 
-/// The reason why a message is refused for a field's name. The text is fixed: nothing a client sent is ever sent back.
+/// Reason why a field's name gets a message refused. The text is fixed: it repeats nothing that a client
+/// sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FieldFault {
-    /// It changes what the request asks for, where no rule looks.
+    /// The field changes the meaning of the request, where no rule looks.
     #[error("A field would change the method or the target of the request.")]
     Override,
-    /// It is another spelling of a name with a meaning.
+    /// The field's name is another spelling of a name with a meaning.
     #[error("A field name has an underscore, and would be the name of another field with a hyphen.")]
     LookAlike,
-    /// It means something in the head only.
+    /// The field has a meaning in the head only.
     #[error("A trailer field belongs into the head of the request, or is not the client's to send.")]
     Trailer,
 }
 
 struct FieldRow {
     name: &'static str,
-    /// In the order of [`Section`].
+    /// Treatments in the order of [`Section`].
     rules: [Treatment; 4],
 }
 
@@ -55,16 +56,17 @@ const fn row(name: &'static str, rules: [Treatment; 4]) -> FieldRow {
     FieldRow { name, rules }
 }
 
-/// A field of one connection.
+/// Treatments of a field of one connection.
 const HOP: [Treatment; 4] = [Treatment::Hop, Treatment::Refuse, Treatment::Hop, Treatment::Strip];
-/// A field that means something in a head only: framing, routing, identity, control, the form of the content.
+/// Treatments of a field that has a meaning in a head only: framing, routing, identity, control, the form of
+/// the content.
 const HEAD_ONLY: [Treatment; 4] = [Treatment::Pass, Treatment::Refuse, Treatment::Pass, Treatment::Strip];
-/// A field that Semel alone says to an upstream.
+/// Treatments of a field that only Semel may send to an upstream.
 const OWN: [Treatment; 4] = [Treatment::Strip, Treatment::Refuse, Treatment::Pass, Treatment::Strip];
-/// A field by which some servers take the request for another one. No fingerprint has it.
+/// Treatments of a field that makes some servers read another request. The fingerprint does not cover it.
 const OVERRIDE: [Treatment; 4] = [Treatment::Refuse, Treatment::Refuse, Treatment::Pass, Treatment::Strip];
 
-/// Every name with a rule of its own. Credentials ([`is_credential`]) are [`HEAD_ONLY`].
+/// Rows of all names with a rule of their own. Credentials ([`is_credential`]) are [`HEAD_ONLY`].
 const TABLE: &[FieldRow] = &[
     row("connection", HOP),
     row("keep-alive", HOP),
@@ -109,10 +111,10 @@ const TABLE: &[FieldRow] = &[
     row("x-rewrite-url", OVERRIDE),
 ];
 
-/// Only Semel speaks in fields of this prefix.
+/// Prefix of field names that only Semel may send.
 const OWN_PREFIX: &str = "semel-";
 
-/// The rules of a name that has some, written with hyphens.
+/// Returns the rules of a name that has some; the name is written with hyphens.
 fn rules(name: &str) -> Option<[Treatment; 4]> {
     if name.starts_with(OWN_PREFIX) {
         return Some(OWN);
@@ -124,14 +126,15 @@ fn rules_of(name: &HeaderName) -> Option<[Treatment; 4]> {
     rules(name.as_str()).or_else(|| is_credential(name).then_some(HEAD_ONLY))
 }
 
-/// The name with hyphens for underscores, which some servers read as the same; none if it has no underscore.
+/// Returns the name with hyphens for underscores, which some servers read as equal; `None` if it has no
+/// underscore.
 fn hyphenated(name: &HeaderName) -> Option<HeaderName> {
     let text = name.as_str();
     text.contains('_').then(|| HeaderName::try_from(text.replace('_', "-")).ok()).flatten()
 }
 
-/// The rule for a field of this name in this section. Another spelling of a name with a rule is refused, or stripped where the
-/// name is; what an upstream says in its heads is its own affair.
+/// Returns the rule for a field of this name in this section. Another spelling of a name with a rule is
+/// refused, or stripped where the name is. Heads of upstreams may use any spelling.
 pub fn treatment(name: &HeaderName, section: Section) -> Treatment {
     let rule = |rules: [Treatment; 4]| rules[section as usize];
     let Some(plain) = hyphenated(name) else {
@@ -144,7 +147,7 @@ pub fn treatment(name: &HeaderName, section: Section) -> Treatment {
     }
 }
 
-/// Looks for a field that a request's head may not have.
+/// Checks that a request's head has no forbidden field.
 ///
 /// # Errors
 /// The first fault.
@@ -163,10 +166,10 @@ pub fn check_request_head(headers: &HeaderMap) -> Result<(), FieldFault> {
     Ok(())
 }
 
-/// Looks for a field that a request's trailers may not have.
+/// Checks that a request's trailers have no forbidden field.
 ///
 /// # Errors
-/// There is one.
+/// The first fault.
 pub fn check_request_trailers(trailers: &HeaderMap) -> Result<(), FieldFault> {
     let is_refused = |name: &HeaderName| treatment(name, Section::RequestTrailer) != Treatment::Pass;
     if trailers.keys().any(is_refused) { Err(FieldFault::Trailer) } else { Ok(()) }
@@ -181,7 +184,8 @@ pub fn remove(headers: &mut HeaderMap, section: Section, unwanted: Treatment) {
     }
 }
 
-/// Removes the fields of one connection: those of the table, and those that `Connection` names and may.
+/// Removes the fields of one connection: those of the table, and those that `Connection` names and is allowed
+/// to name.
 pub fn remove_hop_by_hop(headers: &mut HeaderMap, section: Section) {
     let named: Vec<HeaderName> = elements(headers, &http::header::CONNECTION)
         .filter_map(|element| HeaderName::from_bytes(element).ok())
@@ -193,7 +197,8 @@ pub fn remove_hop_by_hop(headers: &mut HeaderMap, section: Section) {
     remove(headers, section, Treatment::Hop);
 }
 
-/// Whether no connection may claim a field of this name for itself: what was decided on it would not be what is passed on.
+/// Returns true if `Connection` may not name this field: a proxy that removed it would pass on another
+/// message than was checked.
 pub fn is_end_to_end(name: &HeaderName) -> bool {
     let text = name.as_str();
     match rules_of(name) {
@@ -202,12 +207,14 @@ pub fn is_end_to_end(name: &HeaderName) -> bool {
     }
 }
 
-/// Whether a command is read by a field of this name: it is kept with its request, whatever the settings leave out.
+/// Returns true if the meaning of a command depends on this field. It is stored with the request, whatever
+/// the settings leave out.
 pub fn reads_command(name: &HeaderName) -> bool {
     ["content-encoding", "content-length", "content-type", "host", "idempotency-key"].contains(&name.as_str())
 }
 
-/// The elements of a list field, as bytes. None is left out because it cannot be read: whoever asks decides about it.
+/// Returns the elements of a list field as bytes. Unreadable elements are included: the caller decides about
+/// them.
 pub fn elements<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
     let lines = headers.get_all(name).iter().map(|value| value.as_bytes());
     lines.flat_map(|line| line.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)

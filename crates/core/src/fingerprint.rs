@@ -1,7 +1,7 @@
-//! The fingerprint: what makes two requests under one key the same command.
+//! The fingerprint: equal for two requests under one key that ask for the same command.
 //!
-//! Stored with every record and compared in the version it was stored in, so what `v1` hashes is frozen.
-//! Nothing is refused here: a body without a canonical form is fingerprinted by its bytes.
+//! Every record stores one, and it is compared in its stored version, so the input of the `v1` hash is
+//! frozen. Nothing is refused here: a body without a canonical form is fingerprinted by its bytes.
 
 mod content_type;
 mod form;
@@ -18,24 +18,25 @@ use crate::json::{self, NotCanonical, Numbers};
 use crate::path::one_form;
 use crate::pointer::JsonPointer;
 
-/// How a fingerprint was computed. A change to the computation is a new version beside the old ones. A store keeps any number;
-/// a fingerprint in a version that a program does not compute cannot be compared there.
+/// Version of the fingerprint's computation. A changed computation is a new version beside the old ones. A
+/// store keeps any version number; a program cannot compare a version that it does not compute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FingerprintVersion(u8);
 
 impl FingerprintVersion {
-    /// SHA-256 over length-prefixed fields: the path in its one form; JSON, forms and multipart bodies by what they say.
+    /// SHA-256 over length-prefixed fields: the path in its one form; JSON, forms and multipart bodies by
+    /// their content.
     pub const V1: Self = Self(1);
 
-    /// The version new records get.
+    /// Version of new records.
     pub const CURRENT: Self = Self::V1;
 
-    /// The number stored with a record.
+    /// Returns the number stored with a record.
     pub const fn number(self) -> u8 {
         self.0
     }
 
-    /// The version of a stored number; 0 is none.
+    /// Returns the version of a stored number; 0 is none.
     pub const fn from_number(number: u8) -> Option<Self> {
         match number {
             0 => None,
@@ -44,9 +45,9 @@ impl FingerprintVersion {
     }
 }
 
-/// The identity of a command: equal for two requests that ask for the same thing.
+/// Identity of a command: equal for two requests that ask for the same thing.
 ///
-/// That of a request may be there in a former version, too, for records that were made in that one.
+/// A request may also have a fingerprint in a former version, for comparison with older records.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint {
     version: FingerprintVersion,
@@ -55,35 +56,35 @@ pub struct Fingerprint {
 }
 
 impl Fingerprint {
-    /// A fingerprint as a store kept it.
+    /// Returns a fingerprint as a store kept it.
     pub const fn from_parts(version: FingerprintVersion, digest: [u8; 32]) -> Self {
         Self { version, digest, former: None }
     }
 
-    /// The fingerprint of a request that records in a former version are compared with, too.
+    /// Adds a fingerprint in a former version, for comparison with older records.
     pub const fn with_former(self, former: Fingerprint) -> Self {
         Self { former: Some((former.version, former.digest)), ..self }
     }
 
-    /// The fingerprint as a record keeps it: in one version.
+    /// Returns the fingerprint as a record stores it: in one version.
     pub const fn recorded(self) -> Self {
         Self { former: None, ..self }
     }
 
-    /// Whether a request with this fingerprint asks for what the record of `recorded` was made for, in the version of that
-    /// record. `None` if this program does not compute that version: then nobody can say.
+    /// Returns true if a request with this fingerprint asks for the command of the `recorded` one, compared
+    /// in the version of that record. `None` if this program does not compute that version.
     pub fn is_that_of(&self, recorded: &Fingerprint) -> Option<bool> {
         let own = [Some((self.version, self.digest)), self.former];
         let same = own.into_iter().flatten().find(|(version, _)| *version == recorded.version);
         same.map(|(_, digest)| digest == recorded.digest)
     }
 
-    /// How it was computed.
+    /// Returns the version of the computation.
     pub const fn version(&self) -> FingerprintVersion {
         self.version
     }
 
-    /// The SHA-256 digest.
+    /// Returns the SHA-256 digest.
     pub const fn digest(&self) -> &[u8; 32] {
         &self.digest
     }
@@ -101,7 +102,8 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
-/// What is fingerprinted of a request. Headers that vary between retries of one command are not here.
+/// Parts of a request that are fingerprinted. Headers that vary between retries of one command are not among
+/// them.
 #[derive(Clone, Copy, Debug)]
 pub struct FingerprintInput<'a> {
     /// The method, as sent.
@@ -121,12 +123,12 @@ pub struct FingerprintInput<'a> {
 }
 
 impl<'a> FingerprintInput<'a> {
-    /// The fingerprint in the current version.
+    /// Returns the fingerprint in the current version.
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::from_parts(FingerprintVersion::V1, self.fields().digest_v1())
     }
 
-    /// Everything that the current version hashes of this request, in the form in which it is hashed.
+    /// Returns everything that the current version hashes of this request, in the hashed form.
     pub fn fields(&self) -> FingerprintFields<'a> {
         let read = self.content_type.and_then(ContentType::parse);
         let (body, content_type) = self.content(read.as_ref());
@@ -140,12 +142,12 @@ impl<'a> FingerprintInput<'a> {
         }
     }
 
-    /// The exact bytes that stand for the body in the fingerprint.
+    /// Returns the exact bytes that stand for the body in the fingerprint.
     pub fn canonical_body(&self) -> CanonicalBody<'a> {
         self.content(self.content_type.and_then(ContentType::parse).as_ref()).0
     }
 
-    /// The body, and the one text of its content type where it is not taken as sent.
+    /// Returns the body, and the canonical text of its content type unless that is hashed as sent.
     fn content(&self, read: Option<&ContentType>) -> (CanonicalBody<'a>, Option<Vec<u8>>) {
         let raw = |why| CanonicalBody::Raw(self.body, why);
         match read {
@@ -153,10 +155,10 @@ impl<'a> FingerprintInput<'a> {
             Some(read) if read.is_form() => (self.form(read), Some(read.without("charset", Some("utf-8")))),
             Some(read) if read.is_multipart() => match self.multipart(read) {
                 Ok(parts) => (CanonicalBody::Multipart(parts), Some(read.without("boundary", None))),
-                // What is compared byte by byte is compared with its boundary.
+                // A body that is compared byte by byte is compared with its boundary.
                 Err(why) => (raw(why), None),
             },
-            // The parameters are malformed, and go in as sent; the media type is known all the same.
+            // The parameters are malformed, and hashed as sent; the media type is still known.
             None if self.content_type.is_some_and(content_type::has_json_media_type) => (self.json(), None),
             Some(_) | None => (raw(WhyRaw::OtherType), None),
         }
@@ -190,7 +192,7 @@ impl<'a> FingerprintInput<'a> {
         parts.ok_or(WhyRaw::NotOnlyParts)
     }
 
-    /// Whether the body's bytes are not those of the media type itself.
+    /// Returns true if the body is encoded: its bytes are not those of the media type itself.
     fn is_encoded(&self) -> bool {
         self.content_encoding.is_some_and(|value| {
             let coding = value.trim_ascii();
@@ -199,7 +201,7 @@ impl<'a> FingerprintInput<'a> {
     }
 }
 
-/// What is hashed, field by field: two requests with equal fields have one fingerprint, and no others do.
+/// The hashed fields: two requests have one fingerprint if, and only if, their fields are equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FingerprintFields<'a> {
     /// The method, as sent.
@@ -208,8 +210,8 @@ pub struct FingerprintFields<'a> {
     pub path: Cow<'a, str>,
     /// The query, as sent.
     pub query: Option<&'a str>,
-    /// The content type: of JSON and forms in lower case and without `charset=utf-8`, of parts without their boundary, any
-    /// other as sent.
+    /// The content type: for JSON and forms in lower case and without `charset=utf-8`, for multipart without
+    /// its boundary, any other as sent.
     pub content_type: Option<Cow<'a, [u8]>>,
     /// The content encoding, as sent.
     pub content_encoding: Option<&'a [u8]>,
@@ -231,7 +233,7 @@ impl FingerprintFields<'_> {
     }
 }
 
-/// A body as it goes into the fingerprint.
+/// A body as hashed in the fingerprint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CanonicalBody<'a> {
     /// JSON in its exact canonical form, without the excluded members.
@@ -240,32 +242,32 @@ pub enum CanonicalBody<'a> {
     Form(Vec<u8>),
     /// The parts of a multipart body, in the order sent: their fields, and digests of their contents.
     Multipart(Vec<u8>),
-    /// The bytes as sent, and why.
+    /// The bytes as sent, and the reason.
     Raw(&'a [u8], WhyRaw),
 }
 
-/// Why a body goes into the fingerprint as it was sent.
+/// Reason why a body is fingerprinted as sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum WhyRaw {
     /// The content type is missing, or not one of JSON, a form or parts.
     #[error("the content type is not one of JSON, a form or parts")]
     OtherType,
-    /// The body is compressed, say: its bytes are not those of the content type.
+    /// The body has a content encoding, such as compression: its bytes are not those of the content type.
     #[error("a content encoding stands between the bytes and the content")]
     Encoded,
-    /// It is said to be JSON, and has no canonical form.
+    /// The content type is JSON, and the body has no canonical form.
     #[error("it has no canonical form: {0}")]
     NoCanonicalForm(NotCanonical),
-    /// It is said to be a form, and has a malformed escape or another charset than UTF-8.
+    /// The content type is a form, and the body has a malformed escape or a charset other than UTF-8.
     #[error("it is a form with a malformed escape, or not in UTF-8")]
     NotAForm,
-    /// It is said to have parts, and may be divided in more than one way.
+    /// The content type is multipart, and the body can be divided in more than one way.
     #[error("it is not plainly divided into parts")]
     NotOnlyParts,
 }
 
 impl CanonicalBody<'_> {
-    /// The bytes to hash.
+    /// Returns the bytes to hash.
     pub fn as_bytes(&self) -> &[u8] {
         match self {
             Self::Json(canonical) | Self::Form(canonical) | Self::Multipart(canonical) => canonical,
@@ -273,7 +275,7 @@ impl CanonicalBody<'_> {
         }
     }
 
-    /// Keeps a raw body from posing as the canonical form of another.
+    /// Returns the tag of this variant. It keeps a raw body from matching the canonical form of another.
     fn tag(&self) -> &'static [u8] {
         match self {
             Self::Json(_) => b"json",
@@ -284,7 +286,7 @@ impl CanonicalBody<'_> {
     }
 }
 
-/// Adds a field with its length.
+/// Appends a field with its length.
 fn append(text: &mut Vec<u8>, field: &[u8]) {
     text.extend((field.len() as u64).to_be_bytes());
     text.extend(field);
@@ -317,7 +319,7 @@ impl FieldHasher {
     }
 }
 
-/// Bytes in lower-case hexadecimal.
+/// Displays bytes in lower-case hexadecimal.
 pub(crate) struct Hex<'a>(pub(crate) &'a [u8]);
 
 impl fmt::Display for Hex<'_> {

@@ -1,61 +1,61 @@
-//! What a record remembers of its own life, for people: `semel records explain` tells it as a story, and evidence is
-//! compared with it. No transition is decided on it, so a line that cannot be read is passed over.
+//! The history of a record, for people: `semel records explain` shows it, and evidence is compared with it.
+//! No transition depends on it, so an unreadable line is skipped.
 //!
-//! It is text, one line for each step, so that it can be read in any database shell:
+//! The history is text, one line per step, readable in any database shell:
 //!
 //! ```text
 //! 1763207245123 1 processing claimed
 //! 1763207275123 1 unknown timed_out | POST /payments: no answer within 25s
 //! ```
 //!
-//! Behind a bar stands what the executor saw of a call whose outcome is unknown.
+//! After a bar stands the executor's observation of a call with an unknown outcome.
 //!
 //! Invariant: a history grows only with a write to its record, in the same write, and is bounded.
 
 use crate::state::{Epoch, Head, Reason, StateName};
 use crate::time::Timestamp;
 
-/// How many steps are remembered. The first stays; of the others the oldest go.
+/// Maximum number of steps. The first stays; of the others, the oldest are dropped.
 const MAX_STEPS: usize = 48;
 
-/// How many characters of an observation are remembered.
+/// Maximum length of an observation, in characters.
 const MAX_OBSERVATION: usize = 300;
 
-/// What stands between a step and an observation.
+/// Separator of a step and its observation.
 const BAR: &str = " | ";
 
 /// The steps of one record, the oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History(String);
 
-/// One step: the record came to this state, for this reason.
+/// One step: the record entered this state for this reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// When, by the store's clock.
+    /// Time of the step, by the store's clock.
     pub at: Timestamp,
-    /// In which epoch.
+    /// Epoch of the step.
     pub epoch: Epoch,
-    /// To which state.
+    /// State that the record entered.
     pub state: StateName,
-    /// Why.
+    /// Reason for the step.
     pub reason: Reason,
-    /// How often it was written again without going anywhere, and when last: renewals of a lease, looks for
-    /// evidence in vain.
+    /// Number of further writes in this state, and time of the last one: lease renewals, look-ups without
+    /// evidence.
     pub again: Option<(u32, Timestamp)>,
 }
 
 impl History {
-    /// The history that a store kept.
+    /// Returns the history that a store kept.
     pub fn from_text(text: String) -> History {
         History(text)
     }
 
-    /// What a store keeps.
+    /// Returns the text that a store keeps.
     pub fn as_text(&self) -> &str {
         &self.0
     }
 
-    /// This history, and then `head` at `now`.
+    /// Appends `head` at `now`.
     pub(crate) fn then(&self, head: &Head, now: Timestamp) -> History {
         let next =
             Step { at: now, epoch: head.epoch, state: head.state.name(), reason: head.reason, again: None };
@@ -81,7 +81,7 @@ impl History {
     }
 
     fn joined<'a>(lines: impl IntoIterator<Item = &'a str>) -> History {
-        // Most have two.
+        // Most histories have two steps.
         let mut text = String::with_capacity(128);
         for line in lines.into_iter().filter(|line| !line.is_empty()) {
             if !text.is_empty() {
@@ -92,30 +92,30 @@ impl History {
         History(text)
     }
 
-    /// This history, with what was seen of its last step.
+    /// Adds an observation to the last step.
     pub(crate) fn observing(self, seen: &str) -> History {
         let line: String =
             seen.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_OBSERVATION).collect();
         History(self.0 + BAR + line.trim())
     }
 
-    /// What the executor last saw of a call whose outcome is unknown.
+    /// Returns the executor's last observation of a call with an unknown outcome.
     pub fn observation(&self) -> Option<&str> {
         self.0.lines().rev().find_map(observation)
     }
 
-    /// When the attempt of this epoch began, if that is still known.
+    /// Returns the start of the attempt of this epoch, if the history still has it.
     pub fn began(&self, epoch: Epoch) -> Option<Timestamp> {
         self.steps().find(|step| step.epoch == epoch).map(|step| step.at)
     }
 
-    /// The state in which the command was settled for good, if that is still known.
+    /// Returns the terminal state in which the command was settled, if the history still has it.
     pub fn settled_as(&self) -> Option<StateName> {
         let settled = |step: &Step| matches!(step.state, StateName::Succeeded | StateName::FailedFinal);
         self.steps().filter(settled).last().map(|step| step.state)
     }
 
-    /// The steps, the oldest first.
+    /// Returns the steps, the oldest first.
     pub fn steps(&self) -> impl Iterator<Item = Step> {
         self.0.lines().filter_map(Step::parse)
     }
@@ -137,7 +137,7 @@ impl Step {
     }
 }
 
-/// What stands behind the bar of a line.
+/// Returns the text behind the bar of a line.
 fn observation(line: &str) -> Option<&str> {
     line.split_once(BAR).map(|(_, seen)| seen)
 }

@@ -1,12 +1,13 @@
-//! The identity of a store: it tells one store from another at the same path or behind the same address.
+//! The identity of a store: it distinguishes two stores at the same path or address.
 //!
-//! Every store draws a [`StoreId`] when its tables are made and keeps it among them. Whoever remembers the id, in memory or in a
-//! file outside of the store, notices an exchange before anything is decided on the wrong records.
+//! Every store draws a [`StoreId`] when its tables are created, and keeps it among them. A process that
+//! remembers the id, in memory or in a file outside of the store, notices an exchange before it decides on
+//! the wrong records.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The id of a store: random, drawn when its tables are made, and kept in it.
+/// Id of a store: random, drawn when its tables are created, and stored in it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StoreId([u8; 16]);
 
@@ -55,14 +56,14 @@ impl FromStr for StoreId {
 pub struct StoreIdentity {
     /// The store's own id.
     pub store: StoreId,
-    /// The identifier of the database system that holds it: PostgreSQL's, shared by a primary and its standbys, new with every
-    /// `initdb`. `None` where there is none, or where the role may not read it.
+    /// Identifier of the database system: PostgreSQL's, shared by a primary and its standbys, new with every
+    /// `initdb`. `None` if there is none, or if the role may not read it.
     pub system: Option<i64>,
 }
 
 impl StoreIdentity {
-    /// Describes the first difference from the identity that was `expected`; `None` if it is the same store. A part that one of
-    /// them lacks is not compared.
+    /// Describes the first difference from the `expected` identity; `None` if it is the same store. A part
+    /// that one of them lacks is not compared.
     pub fn difference(&self, expected: &StoreIdentity) -> Option<String> {
         if self.store != expected.store {
             return Some(format!("it has the id {}, and was {}", self.store, expected.store));

@@ -1,6 +1,5 @@
-//! The two identifiers Semel draws, and where they are drawn.
-//!
-//! This file is the only place that uses randomness.
+//! The two kinds of identifiers that Semel draws, and their sources. This file is the only place that uses
+//! randomness.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,20 +8,20 @@ use uuid::Uuid;
 
 use crate::time::Timestamp;
 
-/// Names one command for good: the same through every attempt, retry and replay of it.
+/// Permanent id of one command: the same through every attempt, retry and replay.
 ///
-/// It is a UUID of version 7, made from the claimer's clock, so that ids sort roughly by age. Being stable
-/// across epochs, it is also what a downstream provider may deduplicate on.
+/// It is a UUID of version 7, made from the claimer's clock, so that ids sort roughly by age. It is stable
+/// across epochs, so a downstream provider can deduplicate on it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OperationId(Uuid);
 
 impl OperationId {
-    /// The id with these bytes.
+    /// Returns the id with these bytes.
     pub const fn from_bytes(bytes: [u8; 16]) -> OperationId {
         OperationId(Uuid::from_bytes(bytes))
     }
 
-    /// The id as bytes, for a store's column.
+    /// Returns the id as bytes, for a store's column.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()
     }
@@ -48,26 +47,27 @@ impl FromStr for OperationId {
     }
 }
 
-/// Random, one for each attempt to claim: tells the writes of one attempt from those of any other.
+/// Random token of one attempt to claim. It distinguishes the writes of that attempt from all others.
 ///
-/// Re-issuing a statement with the same token asks "did mine land?" and cannot make it land twice.
+/// Sending a statement again with the same token asks whether the first one landed, and cannot make it land
+/// twice.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AttemptToken([u8; 16]);
 
 impl AttemptToken {
-    /// The token with these bytes.
+    /// Returns the token with these bytes.
     pub const fn from_bytes(bytes: [u8; 16]) -> AttemptToken {
         AttemptToken(bytes)
     }
 
-    /// The token as bytes, for a store's column.
+    /// Returns the token as bytes, for a store's column.
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
 }
 
 impl fmt::Debug for AttemptToken {
-    /// Shows the first bytes only: enough to tell two apart in a log, not enough to forge a write.
+    /// Shows the first bytes only: enough to distinguish two tokens in a log, not enough to forge a write.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:02x}{:02x}{:02x}{:02x}…", self.0[0], self.0[1], self.0[2], self.0[3])
     }
@@ -75,13 +75,13 @@ impl fmt::Debug for AttemptToken {
 
 /// Draws identifiers.
 pub trait Ids: Send + Sync + 'static {
-    /// A new operation id, made at `now`.
+    /// Returns a new operation id, made at `now`.
     fn operation_id(&self, now: Timestamp) -> OperationId;
-    /// A new attempt token.
+    /// Returns a new attempt token.
     fn attempt_token(&self) -> AttemptToken;
 }
 
-/// A new secret of 256 bits, for keys that must not be guessed.
+/// Returns a new secret of 256 bits, for keys that must not be guessed.
 pub fn secret() -> [u8; 32] {
     random_bytes()
 }

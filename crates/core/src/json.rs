@@ -1,8 +1,8 @@
 //! JSON in one canonical spelling, with nothing lost on the way.
 //!
-//! The fingerprint hashes what [`canonicalize`] writes. Its invariant: two documents come out as the same bytes
-//! only if they say the same thing. That needs a parser of our own, since general ones drop repeated members
-//! and round numbers before anybody can look.
+//! The fingerprint hashes the output of [`canonicalize`]. Invariant: two documents have the same canonical
+//! bytes only if they say the same thing. That needs our own parser: general ones drop repeated members and
+//! round numbers.
 
 mod compare;
 mod find;
@@ -19,26 +19,26 @@ use crate::pointer::{JsonPointer, array_index};
 pub use compare::{Differences, JsonDifference, differences};
 pub use find::{FoundValue, Pointed, find};
 
-/// How deep arrays and objects may nest, so that neither reading nor writing can exhaust the stack.
+/// Maximum nesting depth of arrays and objects, so that neither reading nor writing can exhaust the stack.
 pub const MAX_DEPTH: usize = 128;
 
-/// How numbers are spelled.
+/// Spelling of numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Numbers {
-    /// As RFC 8785 spells them: every number becomes the nearest double, even where that changes its value.
+    /// The spelling of RFC 8785: every number becomes the nearest double, even if that changes its value.
     Rfc8785,
-    /// As RFC 8785 spells them where that keeps the exact decimal value; any other with all its digits in the layout of
+    /// The spelling of RFC 8785 if that keeps the exact decimal value; otherwise all digits in the layout of
     /// RFC 8785. One value has one text, and no two values share one.
     Exact,
 }
 
-/// Why a text has no canonical form.
+/// Reason why a text has no canonical form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum NotCanonical {
     /// The text does not follow the grammar of RFC 8259.
     #[error("not JSON: unexpected input at byte {offset}")]
     Syntax {
-        /// Where the first byte that does not fit stands.
+        /// Offset of the first byte that does not fit.
         offset: usize,
     },
     /// The text is not UTF-8.
@@ -73,21 +73,21 @@ pub fn canonicalize(text: &[u8], numbers: Numbers, exclude: &[JsonPointer]) -> R
     Ok(out.into_bytes())
 }
 
-/// Whether both texts are JSON numbers, and exactly the same decimal value, however each is spelled.
+/// Returns true if both texts are JSON numbers with exactly the same decimal value, however each is spelled.
 pub fn same_number(left: &str, right: &str) -> bool {
     let is_number =
         |text: &str| matches!(parse::document(text.as_bytes()), Ok(JsonValue::Number(all)) if all == text);
     is_number(left) && is_number(right) && number::same_value(left, right)
 }
 
-/// A parsed document. It borrows from the text whatever needs no unescaping.
+/// A parsed document. It borrows text that needs no unescaping.
 #[derive(Debug)]
 enum JsonValue<'a> {
     Null,
     Bool(bool),
     /// The number as written.
     Number(&'a str),
-    /// Borrowed if, and only if, it was written without an escape.
+    /// Borrowed if, and only if, the text has no escape.
     String(Cow<'a, str>),
     Array(Vec<JsonValue<'a>>),
     /// Sorted by UTF-16 code units (RFC 8785, section 3.2.3), each name once.
@@ -155,12 +155,12 @@ impl<'a> JsonValue<'a> {
     }
 }
 
-/// RFC 8785, section 3.2.2.2: only what JSON forbids in a string is escaped.
+/// Writes a string with the fewest escapes: only those that JSON requires (RFC 8785, section 3.2.2.2).
 #[allow(clippy::ptr_arg, reason = "borrowed means that it needs no escape")]
 fn write_string(text: &Cow<'_, str>, out: &mut String) {
     out.push('"');
     match text {
-        // It was written without an escape, and so can be again.
+        // It was written without an escape, so it needs none now.
         Cow::Borrowed(plain) => out.push_str(plain),
         Cow::Owned(text) => write_escaping(text, out),
     }
@@ -178,11 +178,12 @@ fn write_escaping(text: &str, out: &mut String) {
     out.push_str(plain);
 }
 
-/// How many bytes come before the first quote, backslash or control character: eight at a time, since texts are long.
+/// Returns the number of bytes before the first quote, backslash or control character: eight at a time, since
+/// texts are long.
 fn plain_length(text: &str) -> usize {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
-    /// The high bit of each byte that is below `limit`, which is 128 at the most. Exact up to the first of them; what it
-    /// borrows can only disturb those that come later.
+    /// Returns the high bit of each byte that is below `limit`, which is at most 128. Exact up to the first
+    /// such byte; borrows can only disturb later ones.
     const fn below(word: u64, limit: u8) -> u64 {
         word.wrapping_sub(ONES * limit as u64) & !word & (ONES << 7)
     }
@@ -199,8 +200,8 @@ fn plain_length(text: &str) -> usize {
     text.len() - end.len() + end.iter().position(special).unwrap_or(end.len())
 }
 
-/// The order of two texts by their UTF-16 code units. It is that of their bytes, but for characters of two units, which
-/// begin with a surrogate, against those behind the surrogates: U+E000 to U+FFFF.
+/// Compares two texts by their UTF-16 code units. The order equals that of their bytes, except for characters
+/// of two units: those begin with a surrogate, and so come before U+E000 to U+FFFF.
 fn utf16_order(left: &str, right: &str) -> Ordering {
     match left.bytes().zip(right.bytes()).find(|(left, right)| left != right) {
         Some((0xf0.., 0xee | 0xef)) => Ordering::Less,

@@ -1,5 +1,5 @@
-//! What is kept of a response, and of a request that a worker carries out later. Pure: whoever carries a command out asks, and
-//! stores what it is told.
+//! Selects the parts of a response, and of a request for a later worker, that are stored. Pure: executors
+//! call it and store the result.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, StatusCode};
@@ -7,8 +7,8 @@ use http::{HeaderMap, HeaderName, StatusCode};
 use crate::policy::{Policy, StoreResponse};
 use crate::response::{Response, reference};
 
-/// Names of request fields that are kept for a worker; one that ends in `*` stands for all that begin so. What says who
-/// somebody is may have any name, so that everything else is left out unless the operation names it.
+/// Names of request fields that are stored for a worker; `*` at the end matches any suffix. A credential may
+/// have any name, so all other fields are left out unless the operation names them.
 pub const KEPT_FIELDS: [&str; 15] = [
     "accept",
     "accept-*",
@@ -27,7 +27,7 @@ pub const KEPT_FIELDS: [&str; 15] = [
     "x-request-id",
 ];
 
-/// Whether a request's field of this name is kept for a worker, whatever the operation says.
+/// Returns true if a request field of this name is always stored for a worker.
 pub fn is_kept_field(name: &HeaderName) -> bool {
     let name = name.as_str();
     KEPT_FIELDS.iter().any(|kept| match kept.strip_suffix('*') {
@@ -37,12 +37,13 @@ pub fn is_kept_field(name: &HeaderName) -> bool {
 }
 
 impl Policy {
-    /// Whether a request's field of this name is kept for a worker.
+    /// Returns true if a request field of this name is stored for a worker.
     pub fn keeps_request_field(&self, name: &HeaderName) -> bool {
         self.store_credentials || is_kept_field(name) || self.store_request_headers.contains(name)
     }
 
-    /// What is kept of a response. It has no body here if that is a stream, or too large to be in hand.
+    /// Returns the parts of a response that the operation stores. `body` is `None` for a stream, or for a
+    /// body too large for memory.
     pub fn keep(
         &self,
         status: StatusCode,
@@ -53,7 +54,8 @@ impl Policy {
         self.keep_as(self.store_response, status, headers, body, trailers)
     }
 
-    /// The same, whatever the operation wants stored of other responses.
+    /// Returns the parts of a response to store as `stored` says, whatever the operation stores of other
+    /// responses.
     pub fn keep_as(
         &self,
         stored: StoreResponse,
@@ -69,7 +71,7 @@ impl Policy {
             (StoreResponse::Headers | StoreResponse::Reference, Some(body)) if nothing_to_leave_out(body) => {
                 Response::retain(status, headers, body.clone(), trailers)
             }
-            // What is at the address of a failure, or of a redirection, is not what the first caller got.
+            // The address of a failure or a redirection does not lead to the first caller's result.
             (StoreResponse::Reference, _) if status.is_success() && reference(headers).is_some() => {
                 Response::without_body(status, headers)
             }

@@ -1,7 +1,7 @@
-//! The idempotency key: how a client names one command, over all its retries.
+//! The idempotency key: a client's name for one command, over all its retries.
 //!
-//! Read from the field lines of a request by [`KeyRules::parse`]. A key is never logged, echoed or shown: only
-//! its hash leaves this type unasked.
+//! [`KeyRules::parse`] reads it from the field lines of a request. A key is never logged, echoed or shown:
+//! without an explicit call, only its hash leaves this type.
 
 use std::fmt;
 
@@ -11,8 +11,8 @@ use thiserror::Error;
 
 use crate::fingerprint::Hex;
 
-/// The longest field line that is looked at, so that parameters nobody reads cost nothing. A
-/// [`KeyRules::max_length`] beyond it has no effect.
+/// Longest field line that is parsed, so that unused parameters cost nothing. A larger
+/// [`KeyRules::max_length`] has no effect.
 pub const MAX_FIELD_BYTES: usize = 4096;
 
 /// A key that met its [`KeyRules`].
@@ -20,17 +20,17 @@ pub const MAX_FIELD_BYTES: usize = 4096;
 pub struct IdempotencyKey(String);
 
 impl IdempotencyKey {
-    /// The key after unescaping, whichever way it was spelled.
+    /// Returns the key after unescaping, the same for both spellings.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The SHA-256 digest of the key.
+    /// Returns the SHA-256 digest of the key.
     pub fn digest(&self) -> [u8; 32] {
         Sha256::digest(&self.0).into()
     }
 
-    /// The first 8 hex digits of the digest: enough for an operator to recognise a key in a log.
+    /// Returns the first 8 hex digits of the digest: enough for an operator to recognise a key in a log.
     pub fn hash_prefix(&self) -> String {
         Hex(&self.digest()[..4]).to_string()
     }
@@ -42,11 +42,11 @@ impl fmt::Debug for IdempotencyKey {
     }
 }
 
-/// How a key may be spelled.
+/// Allowed spellings of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum KeySyntax {
-    /// A String Item, or the key alone if it is made of `A-Z a-z 0-9 . _ : ~ / + = -` and is no byte sequence (`:YWJj:`). Both
-    /// spell the same key.
+    /// A String Item, or the bare key if it consists of `A-Z a-z 0-9 . _ : ~ / + = -` and is no byte sequence
+    /// (`:YWJj:`). Both spell the same key.
     #[default]
     Lenient,
     /// A String Item of RFC 8941, as the IETF draft asks for.
@@ -64,14 +64,14 @@ impl KeySyntax {
     }
 }
 
-/// What an operation asks of its keys.
+/// Rules of an operation for its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeyRules {
-    /// How a key may be spelled.
+    /// Allowed spellings.
     pub syntax: KeySyntax,
-    /// The fewest characters a key may have. An empty key is refused in any case.
+    /// Minimum length in characters. An empty key is always refused.
     pub min_length: usize,
-    /// The most characters a key may have.
+    /// Maximum length in characters.
     pub max_length: usize,
 }
 
@@ -81,34 +81,34 @@ impl Default for KeyRules {
     }
 }
 
-/// Why the key of a request is refused. Messages are for the client and never repeat the key.
+/// Reason why the key of a request is refused. Messages are for the client and never repeat the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum KeyError {
-    /// More than one field line.
+    /// The request has more than one field line.
     #[error("the Idempotency-Key field must appear exactly once")]
     Repeated,
-    /// Nothing in the field, or between the quotes.
+    /// The field, or the text between the quotes, is empty.
     #[error("the idempotency key is empty")]
     Empty,
-    /// Fewer characters than [`KeyRules::min_length`].
+    /// The key has fewer characters than [`KeyRules::min_length`].
     #[error("the idempotency key must have at least {min} characters (`key_min_length`)")]
     TooShort {
-        /// The fewest characters allowed.
+        /// Minimum length in characters.
         min: usize,
     },
-    /// More characters than [`KeyRules::max_length`].
+    /// The key has more characters than [`KeyRules::max_length`].
     #[error("the idempotency key must have at most {max} characters (`key_max_length`)")]
     TooLong {
-        /// The most characters allowed.
+        /// Maximum length in characters.
         max: usize,
     },
-    /// A field longer than [`MAX_FIELD_BYTES`], whatever is in it.
+    /// The field is longer than [`MAX_FIELD_BYTES`], whatever its content.
     #[error("the Idempotency-Key field must have at most {MAX_FIELD_BYTES} bytes")]
     FieldTooLong,
-    /// Not a spelling that [`KeyRules::syntax`] allows.
+    /// [`KeyRules::syntax`] does not allow this spelling.
     #[error("the idempotency key is malformed: expected {expected}")]
     Malformed {
-        /// What would have been right.
+        /// Description of the right spelling.
         expected: &'static str,
     },
     /// The key looks like data about a person, which would end up in stores and logs.
@@ -116,14 +116,14 @@ pub enum KeyError {
     PersonalData(PersonalData),
 }
 
-/// What a key must not be.
+/// Kinds of personal data that a key must not be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PersonalData {
-    /// Such as `name@example.com`.
+    /// An e-mail address, such as `name@example.com`.
     EmailAddress,
-    /// Such as `+1 (555) 010-0199`.
+    /// A phone number, such as `+1 (555) 010-0199`.
     PhoneNumber,
-    /// Such as `4111 1111 1111 1111`.
+    /// A payment card number, such as `4111 1111 1111 1111`.
     PaymentCardNumber,
 }
 
@@ -138,10 +138,10 @@ impl fmt::Display for PersonalData {
 }
 
 impl KeyRules {
-    /// Reads the key from the values of all `Idempotency-Key` field lines; no line is no key.
+    /// Parses the key from the values of all `Idempotency-Key` field lines; `None` without a line.
     ///
     /// # Errors
-    /// [`KeyError`] says what is wrong with the key that was sent.
+    /// [`KeyError`] says why the key is refused.
     pub fn parse<'a>(
         &self,
         field_lines: impl IntoIterator<Item = &'a [u8]>,
@@ -189,13 +189,13 @@ impl KeyRules {
     }
 }
 
-/// The value of a String Item; its parameters mean nothing to us.
+/// Returns the value of a String Item; its parameters are ignored.
 fn string_item(line: &str) -> Option<String> {
     let item: Item = Parser::new(line).parse().ok()?;
     item.bare_item.as_string().map(|string| string.as_str().to_owned())
 }
 
-/// What a bare key has beside letters and digits.
+/// Characters of a bare key beside letters and digits.
 const BARE_MARKS: &[u8] = b"._:~/+=-";
 
 fn bare_key(value: &str) -> Option<String> {
@@ -205,12 +205,12 @@ fn bare_key(value: &str) -> Option<String> {
     (value.bytes().all(allowed) && !is_byte_sequence).then(|| value.to_owned())
 }
 
-/// Whether a character may stand between the digits of a number.
+/// Returns true if a character may stand between the digits of a number.
 fn is_separator(byte: u8) -> bool {
     byte == b' ' || BARE_MARKS.contains(&byte)
 }
 
-/// What personal data the whole key looks like, if any. A key that merely contains some is not searched:
+/// Returns the kind of personal data that the whole key looks like, if any. Parts of a key are not searched:
 /// random identifiers would be refused by chance.
 fn personal_data(key: &str) -> Option<PersonalData> {
     if is_email_address(key) {
@@ -226,7 +226,8 @@ fn personal_data(key: &str) -> Option<PersonalData> {
     }
 }
 
-/// Something before the `@` and a dotted domain after it: one `@` alone also separates identifiers.
+/// Returns true for text before the `@` and a dotted domain after it: an `@` alone also separates
+/// identifiers.
 fn is_email_address(key: &str) -> bool {
     let is_label = |label: &str| {
         !label.is_empty() && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
@@ -239,8 +240,8 @@ fn is_email_address(key: &str) -> bool {
     })
 }
 
-/// 13 to 19 digits with a valid check digit, from a range that cards are issued in. No card starts with 20 or
-/// 21, but dates do, and one in ten of those would pass the check by chance.
+/// Returns true for 13 to 19 digits with a valid check digit, from a range of issued cards. No card starts
+/// with 20 or 21, but dates do, and one in ten of those would pass the check by chance.
 fn is_payment_card_number(key: &str) -> bool {
     if !key.bytes().all(|byte| byte.is_ascii_digit() || is_separator(byte)) {
         return false;
@@ -262,8 +263,8 @@ fn passes_luhn(digits: &str) -> bool {
     sum % 10 == 0
 }
 
-/// As many digits as E.164 allows, and a mark that only phone numbers carry: plain or dashed digits alone are
-/// more often a sequence number or a date.
+/// Returns true for as many digits as E.164 allows with a mark that only phone numbers have: plain or dashed
+/// digits alone are more often a sequence number or a date.
 fn is_phone_number(key: &str) -> bool {
     let national = key.strip_prefix('+').unwrap_or(key);
     let digits = national.bytes().filter(u8::is_ascii_digit).count();
@@ -274,12 +275,13 @@ fn is_phone_number(key: &str) -> bool {
         && (has_international_prefix(key) || key.contains(['(', ' ']) || has_north_american_groups(key))
 }
 
-/// `+`, or `00` and a country code. None of these starts with 0: more zeros are the padding of a counter.
+/// Returns true for `+`, or `00` and a country code. No country code starts with 0: more zeros are the
+/// padding of a counter.
 fn has_international_prefix(key: &str) -> bool {
     key.starts_with('+') || key.strip_prefix("00").is_some_and(|rest| !rest.starts_with('0'))
 }
 
-/// `555-010-0199`, also after the trunk prefix `1`: a grouping no date has.
+/// Returns true for `555-010-0199`, also after the trunk prefix `1`: no date has this grouping.
 fn has_north_american_groups(key: &str) -> bool {
     BARE_MARKS.iter().map(|mark| char::from(*mark)).any(|separator| {
         let number = key.strip_prefix('1').and_then(|rest| rest.strip_prefix(separator)).unwrap_or(key);

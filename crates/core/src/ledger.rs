@@ -1,11 +1,12 @@
-//! The form of a ledger: how it is written, and which of its entries and columns count. Plain data: `semel-flow` compares by it.
+//! The form of a ledger: its format, and the entries and columns that count. Plain data: `semel-flow`
+//! compares by it.
 
 use std::path::Path;
 
 /// The format of a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Lines of fields with commas between; the first names the columns.
+    /// Comma-separated fields; the first line names the columns.
     Csv,
     /// One JSON object on each line.
     Ndjson,
@@ -17,7 +18,7 @@ impl Format {
     /// Every format.
     pub const ALL: [Format; 3] = [Format::Csv, Format::Ndjson, Format::Json];
 
-    /// Returns its name.
+    /// Returns the format's name.
     pub fn as_str(self) -> &'static str {
         match self {
             Format::Csv => "csv",
@@ -26,7 +27,7 @@ impl Format {
         }
     }
 
-    /// Returns the format of a file with this name, if its extension says so.
+    /// Returns the format of a file by its extension, if that names one.
     pub fn of_path(path: &Path) -> Option<Format> {
         match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
             "csv" => Some(Format::Csv),
@@ -36,7 +37,7 @@ impl Format {
         }
     }
 
-    /// Returns the format of a response with this `Content-Type`, if that says so.
+    /// Returns the format of a response by its `Content-Type`, if that names one.
     pub fn of_content_type(content_type: &str) -> Option<Format> {
         let (media_type, _) = content_type.split_once(';').unwrap_or((content_type, ""));
         match media_type.trim().to_ascii_lowercase().as_str() {
@@ -51,7 +52,7 @@ impl Format {
     }
 }
 
-/// An entry counts only if it has this value there.
+/// Condition on a column: an entry counts only if the column has this value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
     /// The column.
@@ -60,19 +61,19 @@ pub struct Condition {
     pub value: String,
 }
 
-/// The columns of an entry that count. A name is that of a column in CSV; in JSON, it is that of a member, or a JSON Pointer if it
-/// begins with a slash.
+/// The columns of an entry that count. A name is a column in CSV; in JSON it is a member, or a JSON Pointer
+/// if it begins with a slash.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LedgerColumns {
-    /// The column that entries are found by.
+    /// Column that identifies an entry.
     pub reference: String,
-    /// The columns that must be the same on both sides.
+    /// Columns that must be equal on both sides.
     pub compare: Vec<String>,
     /// The column with the time of an entry.
     pub time: Option<String>,
-    /// Entries count if each column that is named here has one of the values that are given for it.
+    /// Conditions on entries: for each named column, one of the given values must match.
     pub filter: Vec<Condition>,
-    /// A reference ends where this first stands in it.
+    /// Separator that ends a reference: the text from its first occurrence on is dropped.
     pub strip_suffix: Option<String>,
 }
 

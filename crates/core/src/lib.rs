@@ -1,8 +1,9 @@
 //! The protocol of Semel, pure: no I/O, no runtime, no clock of its own.
 //!
-//! Read [`state`] for what there is, [`event`] and [`mod@transition`] for what happens to it, and [`store`] for who keeps it.
-//! Everything else feeds those three: a [`key`] and a [`scope`] name a record, a [`fingerprint`] says what
-//! was asked for, a [`policy`] what the operation wants, a [`problem`] what the client is told.
+//! Read [`state`] for the data, [`event`] and [`mod@transition`] for its changes, and [`store`] for its
+//! storage. Everything else serves those: a [`key`] and a [`scope`] name a record, a [`fingerprint`]
+//! identifies the requested command, a [`policy`] holds the operation's settings, a [`problem`] is an error
+//! response.
 
 #![warn(clippy::wildcard_enum_match_arm)]
 

@@ -1,5 +1,5 @@
-//! The outcome of a command that its handler carries out in one transaction of the service's own database. Data only: `flow`
-//! carries such commands out, `http` answers them.
+//! The outcome of a command whose handler runs in one transaction of the service's own database. Data only:
+//! `flow` runs such commands, `http` answers them.
 
 use crate::problem::Problem;
 use crate::record::{Holder, Record};
@@ -7,47 +7,47 @@ use crate::response::Response;
 use crate::time::Timestamp;
 use crate::transition::Decision;
 
-/// What became of a command that was to be carried out in one transaction.
+/// Outcome of a command that runs in one transaction.
 #[derive(Clone, Debug)]
 pub enum Transacted {
-    /// It ran, and its effect, its record and its response are committed together.
+    /// The command ran; its effect, record and response are committed together.
     Executed {
         /// The record.
         record: Box<Record>,
-        /// The response, as the one who asked gets it.
+        /// The response as the client gets it.
         response: Box<Response>,
         /// The store's time.
         now: Timestamp,
     },
-    /// It ran, and is committed, and what it comes to is left to a message that is committed with it.
+    /// The command ran and is committed; a message that is committed with it decides the outcome.
     Deferred {
-        /// The record, which is open.
+        /// The open record.
         record: Box<Record>,
-        /// What the one who asked is told for now.
+        /// Interim response for the client.
         response: Box<Response>,
     },
-    /// It did not run: the record says why, or somebody else has it in hand.
+    /// The command did not run: the record says why, or another executor holds it.
     Decided {
-        /// What the protocol decided.
+        /// Decision of the protocol.
         decision: Decision,
-        /// The record, if there is one that can be seen.
+        /// The record, if there is a visible one.
         record: Option<Box<Record>>,
-        /// Who holds its business reference, if the decision is `Duplicate`.
+        /// Command that holds the business reference, if the decision is `Duplicate`.
         holder: Option<Box<Holder>>,
-        /// The store's time, if it was asked.
+        /// The store's time, if the store was called.
         now: Option<Timestamp>,
     },
-    /// It ran and took itself back: nothing happened, and the same key may be sent again.
+    /// The command ran and was rolled back: nothing happened, and the client may retry with the same key.
     RolledBack {
-        /// What the one who asked is told.
+        /// Response for the client.
         response: Box<Response>,
-        /// The problem that the response tells, where the work had no answer of its own: the layer writes it in the profile of
-        /// the operation.
+        /// Problem that the response describes, if the handler had no response of its own. The layer writes
+        /// it in the profile of the operation.
         problem: Option<Box<Problem>>,
     },
     /// The database could not be used: nothing happened.
     Unavailable,
-    /// It was to be committed, and nobody could find out whether it was; or its session was lost, and nobody could find out
-    /// whether others have carried it out since. Sending the same request again tells.
+    /// The result of the commit is unknown; or the session was lost, and another executor may have run the
+    /// command since. A retry of the same request finds out.
     InDoubt,
 }

@@ -1,4 +1,4 @@
-//! The place of a store: `memory:`, `sqlite:PATH` or `postgres://…`.
+//! The location of a store: `memory:`, `sqlite:PATH` or `postgres://…`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,18 +6,18 @@ use std::str::FromStr;
 
 use crate::redact::redact;
 
-/// The place of records.
+/// Location of records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreLocation {
-    /// In this process, and gone with it (`memory:`).
+    /// Memory of this process, lost with it (`memory:`).
     Memory,
-    /// In a SQLite file (`sqlite:PATH`).
+    /// A SQLite file (`sqlite:PATH`).
     Sqlite(PathBuf),
-    /// In PostgreSQL (`postgres://…`).
+    /// PostgreSQL (`postgres://…`).
     Postgres(PostgresUrl),
 }
 
-/// The address of a PostgreSQL database. It is never shown with its password.
+/// The address of a PostgreSQL database. Its password is never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PostgresUrl(String);
 
@@ -25,7 +25,7 @@ impl PostgresUrl {
     /// Returns the address as the type that a store takes, password included.
     ///
     /// # Errors
-    /// If it is no address of a database.
+    /// If the text is no address of a database.
     pub fn address<A: FromStr>(&self) -> Result<A, A::Err> {
         self.0.parse()
     }
@@ -43,7 +43,7 @@ impl fmt::Debug for PostgresUrl {
     }
 }
 
-/// Written as it is given, with any password hidden.
+/// Shows the location with any password hidden.
 impl fmt::Display for StoreLocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -54,19 +54,19 @@ impl fmt::Display for StoreLocation {
     }
 }
 
-/// The reason why a text is no place of a store. None shows what may be a password.
+/// Reason why a text is no location of a store. No message shows a possible password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidLocation {
-    /// It begins with none of the known schemes.
+    /// The text begins with no known scheme.
     #[error("expected \"memory:\", \"sqlite:PATH\" or \"postgres://…\"")]
     UnknownScheme,
-    /// It names a database for which there is no store yet.
+    /// The text names a database without a store yet.
     #[error("{0} is reserved: not built yet")]
     Reserved(&'static str),
-    /// It asks SQLite for a store in memory.
+    /// The text asks SQLite for a store in memory.
     #[error("a store in memory is written \"memory:\"")]
     SqliteInMemory,
-    /// What follows the scheme is wrong.
+    /// The text after the scheme is wrong.
     #[error("{0}")]
     Malformed(String),
 }

@@ -1,9 +1,9 @@
-//! The methods of HTTP whose requests are commands.
+//! HTTP methods whose requests are commands.
 
 use http::Method;
 
-/// Returns true if a request with this method is a command although it matches no rule. A method that is not registered counts
-/// as one: a request that changes state unprotected must be named.
+/// Returns true if a request with this method is a command even without a matching rule. An unregistered
+/// method counts as one: a request that changes state without protection must be reported.
 pub fn is_command(method: &Method) -> bool {
     let idempotent = method.is_idempotent() || *method == Method::CONNECT;
     !idempotent && !IDEMPOTENT_EXTENSIONS.contains(&method.as_str())

@@ -1,4 +1,4 @@
-//! Names of operations: part of a record's scope, so the rule that makes one up is frozen.
+//! Names of operations. They are part of a record's scope, so the rule that generates one is frozen.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::route::RoutePath;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct OperationName(Arc<str>);
 
-/// Why a text cannot name an operation.
+/// Reason why a text cannot name an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum OperationNameError {
     /// The name is empty.
@@ -29,10 +29,10 @@ pub enum OperationNameError {
 }
 
 impl OperationName {
-    /// The longest name, so that it fits an indexed column of every store.
+    /// Longest name, so that it fits an indexed column of every store.
     pub const MAX_BYTES: usize = 255;
 
-    /// A name as configured.
+    /// Returns a configured name.
     ///
     /// # Errors
     /// If it is empty, too long, or holds a control character.
@@ -48,8 +48,8 @@ impl OperationName {
         }
     }
 
-    /// The name of a command that no rule matches: its method and path, with `{id}` for each segment that looks
-    /// like an identifier (all digits, a UUID, a ULID, or 16 or more hex digits).
+    /// Returns the name of a command without a matching rule: its method and path, with `{id}` for each
+    /// segment that looks like an identifier (all digits, a UUID, a ULID, or 16 or more hex digits).
     pub fn unmatched(method: &str, path: &str) -> Self {
         let (path, _query) = path.split_once(['?', '#']).unwrap_or((path, ""));
         let path = one_form(path);
@@ -64,20 +64,20 @@ impl OperationName {
         Self(bounded(encode_controls(name)).into())
     }
 
-    /// The name in the form that [`unmatched`](Self::unmatched) would give it, if it is a method and a path such as
-    /// `POST /payments/{id}`; any other name as it is. Two former names of one form are one.
+    /// Returns the name in the form of [`unmatched`](Self::unmatched) if it is a method and a path such as
+    /// `POST /payments/{id}`; any other name unchanged. Two former names with one form are equal.
     pub fn as_former(&self) -> Self {
         let of_route = || {
             let (method, path) = self.0.split_once(' ')?;
             let is_method = !method.is_empty() && method.bytes().all(|b| b.is_ascii_uppercase() || b == b'-');
-            // A name that was cut ends in a hash.
+            // A truncated name ends in a hash.
             let path = RoutePath::parse(path).ok().filter(|_| is_method && !path.contains(['#', '?']))?;
             Self::new(&format!("{method} {path}")).ok()
         };
         of_route().unwrap_or_else(|| self.clone())
     }
 
-    /// The name as text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -101,14 +101,16 @@ fn is_uuid(segment: &str) -> bool {
     lengths.eq([8, 4, 4, 4, 12]) && segment.bytes().all(|b| b == b'-' || b.is_ascii_hexdigit())
 }
 
-/// Crockford's base 32 leaves out I, L, O and U; 26 characters hold 130 bits, of which a ULID uses 128.
+/// Returns true for a ULID. Crockford's base 32 leaves out I, L, O and U; 26 characters hold 130 bits, of
+/// which a ULID uses 128.
 fn is_ulid(segment: &[u8]) -> bool {
     segment.len() == 26
         && matches!(segment[0], b'0'..=b'7')
         && segment.iter().all(|b| b.is_ascii_alphanumeric() && !b"ILOU".contains(&b.to_ascii_uppercase()))
 }
 
-/// An HTTP path holds no control characters; should a caller pass some, they may not reach a log or a label.
+/// Percent-encodes control characters. An HTTP path has none; if a caller passes some, they must not reach a
+/// log or a label.
 fn encode_controls(name: String) -> String {
     if !name.contains(char::is_control) {
         return name;
@@ -126,8 +128,8 @@ fn encode_controls(name: String) -> String {
     encoded
 }
 
-/// Cuts a name that is too long and ends it in the hash of the whole, so that two long names stay two names.
-/// A name that was not cut has no `#` after its method, and so never equals one that was.
+/// Truncates a name that is too long and appends the hash of the whole, so that two long names stay distinct.
+/// A name that was not truncated has no `#` after its method, and so never equals one that was.
 fn bounded(name: String) -> String {
     if name.len() <= OperationName::MAX_BYTES {
         return name;

@@ -1,9 +1,8 @@
-//! Messages that commit with a command and are delivered later: what a message is, what becomes of it after a try
-//! ([`after_try`], the one place that decides it), and the contract of whoever keeps them.
+//! Messages that commit with a command and are delivered later: their data, the decision after a delivery
+//! attempt ([`after_try`], the only place that makes it), and the contract of their store.
 //!
-//! Delivery is at least once under a stable id. A worker that dies after the receiver has the message and before it
-//! could write that down leaves it to the next worker, which sends it again under the same event id: receivers
-//! deduplicate on that.
+//! Delivery is at least once under a stable event id. If a worker dies between delivery and its record of it,
+//! the next worker sends the message again under the same event id; receivers deduplicate on that.
 
 use std::time::Duration;
 
@@ -17,14 +16,14 @@ use crate::state::{Head, Reason, State};
 use crate::store_error::StoreError;
 use crate::time::Timestamp;
 
-/// Where a message is.
+/// State of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MessageState {
-    /// To be delivered, now or later.
+    /// Waiting for delivery, now or later.
     Pending,
-    /// The receiver has it.
+    /// The receiver has the message.
     Delivered,
-    /// Given up: it waits for an operator, and those of its command that come after it wait with it.
+    /// Given up: the message waits for an operator, and later messages of its command wait with it.
     Dead,
 }
 
@@ -32,7 +31,7 @@ impl MessageState {
     /// Every state.
     pub const ALL: [MessageState; 3] = [MessageState::Pending, MessageState::Delivered, MessageState::Dead];
 
-    /// Its name in columns and on the command line.
+    /// Returns the state's name in columns and on the command line.
     pub const fn as_str(self) -> &'static str {
         match self {
             MessageState::Pending => "pending",
@@ -41,115 +40,115 @@ impl MessageState {
         }
     }
 
-    /// The state with this name.
+    /// Returns the state with this name.
     pub fn parse(name: &str) -> Option<MessageState> {
         MessageState::ALL.into_iter().find(|state| state.as_str() == name)
     }
 }
 
-/// A message as it is kept.
+/// A message as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// `operationId:kind`, the same in every try: what the receiver deduplicates on.
+    /// `operationId:kind`, the same in every attempt: receivers deduplicate on it.
     pub event_id: String,
-    /// The command that sends it.
+    /// Command that sends the message.
     pub operation_id: OperationId,
-    /// Its place among the messages of its command.
+    /// Position among the messages of its command.
     pub position: i64,
-    /// What it is about.
+    /// Kind of the message.
     pub kind: String,
-    /// What it says. Lists leave it out.
+    /// Content of the message. Lists leave it out.
     pub payload: Bytes,
-    /// How long that is.
+    /// Size of the payload in bytes.
     pub payload_bytes: u64,
-    /// Where it is.
+    /// State of the message.
     pub state: MessageState,
-    /// When its command committed it, by the store's clock, as all times here.
+    /// Time of the command's commit, by the store's clock, like all times here.
     pub created_at: Timestamp,
-    /// Pending: when it is tried next, or, while a worker has it, when that worker's lease ends.
+    /// If pending: time of the next attempt, or end of the current worker's lease.
     pub due_at: Timestamp,
-    /// How often it was taken to be sent.
+    /// Number of delivery attempts.
     pub attempts: u32,
-    /// Rises whenever it is taken: fences the writes of those who had it before.
+    /// Fencing number: rises with every take, and fences writes of earlier workers.
     pub epoch: i64,
-    /// Who has it, or had it last; `None` if it waits for a worker.
+    /// Token of the current or last worker; `None` if the message waits for one.
     pub token: Option<AttemptToken>,
-    /// What the receiver calls it: written as soon as the receiver has it.
+    /// The receiver's name for the message, written as soon as the receiver has it.
     pub provider_reference: Option<String>,
-    /// What the last try that failed came to.
+    /// Error of the last failed attempt.
     pub last_error: Option<String>,
-    /// When it was delivered, or given up.
+    /// Time of delivery, or of giving up.
     pub done_at: Option<Timestamp>,
 }
 
 impl Message {
-    /// What a worker's writes about it carry.
+    /// Returns the fence that a worker's writes about the message carry.
     pub fn fence(&self) -> Option<MessageFence> {
         let token = self.token?;
         Some(MessageFence { event_id: self.event_id.clone(), epoch: self.epoch, token })
     }
 
-    /// Whether a worker has it in hand.
+    /// Returns true if a worker holds the message.
     pub fn is_in_hand(&self, now: Timestamp) -> bool {
         self.state == MessageState::Pending && self.token.is_some() && self.due_at > now
     }
 }
 
-/// What a worker's writes carry: they count only while nobody has taken the message after it.
+/// Fence of a worker's writes: they count only until another worker takes the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MessageFence {
     /// The message.
     pub event_id: String,
-    /// The epoch under which it was taken.
+    /// Epoch of the take.
     pub epoch: i64,
-    /// Who took it.
+    /// Token of the worker.
     pub token: AttemptToken,
 }
 
 impl MessageFence {
-    /// The command that sends the message, which its event id begins with.
+    /// Returns the command that sends the message: the event id begins with its id.
     pub fn operation_id(&self) -> Option<OperationId> {
         self.event_id.split_once(':')?.0.parse().ok()
     }
 }
 
-/// What a try came to.
+/// Result of a delivery attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tried {
-    /// The receiver has it.
+    /// The receiver has the message.
     Accepted {
-        /// What the receiver calls it.
+        /// The receiver's name for it.
         reference: Option<String>,
     },
-    /// It may work another time, whether or not the receiver has got it.
+    /// A retry may succeed; the receiver may or may not have the message.
     Failed {
-        /// What happened.
+        /// Description of the failure.
         why: String,
-        /// How long the receiver asks to be left alone.
+        /// Backoff that the receiver asks for.
         retry_after: Option<Duration>,
     },
-    /// The receiver will never take it.
+    /// The receiver will never accept the message.
     Refused {
-        /// What it said.
+        /// The receiver's reason.
         why: String,
     },
-    /// It is not tried, since no worker lived to tell what came of the last try that it had.
+    /// No attempt is made: no worker survived to report the result of the last allowed one.
     Exhausted,
 }
 
-/// How often a message is tried, and how long it waits in between.
+/// Limits and waits of delivery retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryTerms {
-    /// A message that failed so often is dead.
+    /// Number of failed attempts after which a message is dead.
     pub max_attempts: u32,
-    /// The wait after the first try. It doubles with every further one.
+    /// Wait after the first attempt. It doubles with every further one.
     pub first_delay: Duration,
-    /// No wait is longer, whatever the receiver asks for.
+    /// Longest wait, whatever the receiver asks for.
     pub max_delay: Duration,
 }
 
 impl Default for RetryTerms {
-    /// Twelve tries in about three hours.
+    /// Returns twelve attempts in about three hours.
     fn default() -> RetryTerms {
         RetryTerms {
             max_attempts: 12,
@@ -159,22 +158,23 @@ impl Default for RetryTerms {
     }
 }
 
-/// What becomes of a message.
+/// Next state of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// It is delivered.
+    /// The message is delivered.
     Delivered,
-    /// It is tried again, so long after the store's present.
+    /// The message is retried after this wait, counted from the store's time.
     Retry {
-        /// How long.
+        /// The wait.
         after: Duration,
     },
-    /// It is given up.
+    /// The message is given up.
     Dead,
 }
 
-/// What becomes of a message after its `attempts`-th try. `chance`, drawn anew for every try, moves a wait between its
-/// half and its whole, so that what failed together does not come back together.
+/// Decides the next state of a message after its `attempts`-th attempt. `chance`, drawn anew for every
+/// attempt, moves a wait between half and all of it, so that messages that failed together are not retried
+/// together.
 pub fn after_try(attempts: u32, tried: &Tried, terms: &RetryTerms, chance: u32) -> Next {
     match tried {
         Tried::Accepted { .. } => Next::Delivered,
@@ -188,15 +188,15 @@ pub fn after_try(attempts: u32, tried: &Tried, terms: &RetryTerms, chance: u32) 
     }
 }
 
-/// What is said about a command whose message is given up, by its worker or by an operator: `None` if its outcome was not
-/// left to that message.
+/// Returns the event for a command whose message is given up, by its worker or by an operator; `None` if its
+/// outcome does not depend on that message.
 pub fn given_up(head: &Head) -> Option<Event> {
     let abandon = Event::Abandon { fence: head.fence(), reason: Reason::MessageDead };
     head.is_left_to_a_message().then_some(abandon)
 }
 
-/// What is said about a command whose message an operator discards: as [`given_up`], unless it has others that are not
-/// delivered, which may be sent from now on.
+/// Returns the event for a command whose message an operator discards: as [`given_up`], unless other messages
+/// are undelivered and can be sent from now on.
 pub fn discarded(head: &Head, has_others: bool) -> Option<Event> {
     match has_others {
         true => sent_after_all(head),
@@ -204,8 +204,8 @@ pub fn discarded(head: &Head, has_others: bool) -> Option<Event> {
     }
 }
 
-/// What is said about a command whose message an operator has sent after all: `None` if nothing. A message is committed
-/// with what it tells of, so it may always be sent.
+/// Returns the event for a command whose dead message an operator sends again; `None` if there is none. A
+/// message commits with the effect that it reports, so it may always be sent.
 pub fn sent_after_all(head: &Head) -> Option<Event> {
     match head.state {
         State::Unknown { .. } if head.reason == Reason::MessageDead => {
@@ -221,36 +221,37 @@ pub fn sent_after_all(head: &Head) -> Option<Event> {
     }
 }
 
-/// How long to wait after the `attempts`-th time: doubled with each, and by chance between its half and its whole.
+/// Returns the wait after the `attempts`-th attempt: doubled with each, and by chance between half and all of
+/// it.
 pub(crate) fn backoff(first: Duration, max: Duration, attempts: u32, chance: u32) -> Duration {
     let doubled = 2_u32.saturating_pow(attempts.saturating_sub(1));
     let half = first.saturating_mul(doubled).min(max) / 2;
     half + half.mul_f64(f64::from(chance) / f64::from(u32::MAX))
 }
 
-/// Which messages a worker takes.
+/// A worker's take of messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Take {
-    /// A new one for every take.
+    /// Token of the worker, new for every take.
     pub token: AttemptToken,
-    /// How long the worker has them for itself.
+    /// Lease of the worker on the messages.
     pub lease: Duration,
-    /// At most so many.
+    /// Maximum number of messages.
     pub limit: usize,
 }
 
-/// Which messages to list.
+/// Selects the messages of a list. Each `None` matches every message.
 #[derive(Clone, Debug)]
 pub struct MessageFilter {
-    /// Only those in this state.
+    /// State of the messages.
     pub state: Option<MessageState>,
-    /// Only those of this kind.
+    /// Kind of the messages.
     pub kind: Option<String>,
-    /// Only those that were made before this moment.
+    /// Upper limit of the messages' creation time, exclusive.
     pub created_before: Option<Timestamp>,
-    /// Only those whose event id comes after this one: the next page.
+    /// Last event id of the previous page: only messages after it.
     pub after: Option<String>,
-    /// At most so many.
+    /// Maximum number of messages.
     pub limit: usize,
 }
 
@@ -260,17 +261,17 @@ impl Default for MessageFilter {
     }
 }
 
-/// What an operator may do to a message.
+/// An operator's action on a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Intervention {
-    /// Try it again now, with all its tries before it.
+    /// Try it again now, with a full number of attempts.
     Retry,
-    /// Forget it: it is never sent, and those that wait for it wait no longer.
+    /// Discard it: it is never sent, and later messages no longer wait for it.
     Discard,
 }
 
 impl Intervention {
-    /// Its name in notes and on the command line.
+    /// Returns the action's name in notes and on the command line.
     pub const fn as_str(self) -> &'static str {
         match self {
             Intervention::Retry => "retry",
@@ -279,41 +280,43 @@ impl Intervention {
     }
 }
 
-/// How many messages there are that are not delivered.
+/// Numbers of undelivered messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Depth {
-    /// Those to be delivered.
+    /// Number of pending messages.
     pub pending: u64,
-    /// Those given up.
+    /// Number of dead messages.
     pub dead: u64,
 }
 
-/// Keeps messages. They come into it by the transactions of commands.
+/// Keeps messages. Transactions of commands insert them.
 ///
-/// Times are the store's own. A write that carries a fence changes the one message that was taken under it, or
-/// nothing: `false` says that somebody else has taken the message since, or that the same write was made before.
+/// Times are the store's own. A write with a fence changes the one message that was taken under it, or
+/// nothing: `false` means that another worker has taken the message since, or that the same write was made
+/// before.
 #[async_trait]
 pub trait Outbox: Send + Sync + 'static {
-    /// Takes messages that are due, the longest due first, and counts a try for each. Of one command only the first
-    /// that is not delivered is ever taken. What another worker is just taking is passed over, not waited for.
+    /// Takes due messages, the longest due first, and counts an attempt for each. Of one command, only the
+    /// first undelivered message is ever taken. Messages that another worker is taking at the same time are
+    /// skipped without waiting.
     async fn take(&self, take: &Take) -> Result<Vec<Message>, StoreError>;
 
-    /// Writes down what the receiver calls a message that it has. From then on it is not sent again.
+    /// Writes the receiver's name for a message that it has. From then on the message is not sent again.
     async fn accept(&self, fence: &MessageFence, reference: &str) -> Result<bool, StoreError>;
 
-    /// Writes down what becomes of a message, and why. If it is given up, so is, in the same transaction, the command whose
-    /// outcome was left to it ([`given_up`]).
+    /// Writes the next state of a message, and why. A message that is given up also gives up, in the same
+    /// transaction, the command whose outcome depends on it ([`given_up`]).
     async fn settle(&self, fence: &MessageFence, next: Next, why: Option<&str>) -> Result<bool, StoreError>;
 
-    /// The message of this event id, and the store's time.
+    /// Returns the message of this event id, and the store's time.
     async fn message(&self, event_id: &str) -> Result<(Option<Message>, Timestamp), StoreError>;
 
-    /// The messages that the filter describes, in the order of their event ids, which is roughly by age.
+    /// Returns the messages that match the filter, ordered by event id, which is roughly by age.
     async fn messages(&self, filter: &MessageFilter) -> Result<Vec<Message>, StoreError>;
 
-    /// Does what an operator wants to a message that is dead, or pending and in nobody's hand, and keeps the note in
-    /// the same write, with what follows for its command ([`given_up`], [`sent_after_all`]). `false` if it is neither, or
-    /// if that is refused.
+    /// Applies an operator's action to a message that is dead, or pending and held by no worker. The same
+    /// write stores the note and the consequence for its command ([`given_up`], [`sent_after_all`]). Returns
+    /// `false` if the message is in another state, or if the consequence is refused.
     async fn intervene(
         &self,
         event_id: &str,
@@ -321,10 +324,11 @@ pub trait Outbox: Send + Sync + 'static {
         note: &Note,
     ) -> Result<bool, StoreError>;
 
-    /// Deletes at most `limit` messages that were delivered longer ago than `retention`. Says how many.
+    /// Deletes at most `limit` messages that were delivered longer ago than `retention`. Returns their
+    /// number.
     async fn reap_messages(&self, retention: Duration, limit: usize) -> Result<usize, StoreError>;
 
-    /// How many messages are not delivered.
+    /// Returns the numbers of undelivered messages.
     async fn depth(&self) -> Result<Depth, StoreError>;
 }
 

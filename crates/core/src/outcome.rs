@@ -1,4 +1,4 @@
-//! What a handler's answer means for its command. Pure: the layer asks, and does as it is told.
+//! Meaning of a handler's response for its command. Pure: the layer calls it and applies the result.
 
 use http::StatusCode;
 
@@ -6,24 +6,24 @@ use crate::policy::{OnServerError, Policy};
 use crate::retry::RetryAdvice;
 use crate::state::Reason;
 
-/// What a handler says about its own answer, where the status alone does not tell.
+/// A handler's statement about its own response, for cases that the status alone does not decide.
 ///
 /// Put it into the response's extensions, or into the header `Semel-Outcome` as `final`, `not-executed`, `partly-done`
 /// or `unknown`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// The answer is final: retries get it.
+    /// The response is final: retries get it.
     Final,
     /// Nothing happened: the key may be used again.
     NotExecuted,
-    /// Some of it is done and stays; the same request under the same key, sent again, does the rest.
+    /// A part of the command is done and stays; a retry of the same request under the same key does the rest.
     PartlyDone,
-    /// It is not known whether anything happened.
+    /// The effect is unknown.
     Unknown,
 }
 
 impl Outcome {
-    /// The outcome of that name.
+    /// Returns the outcome of that name.
     pub fn parse(text: &str) -> Option<Outcome> {
         match text {
             "final" => Some(Outcome::Final),
@@ -35,22 +35,22 @@ impl Outcome {
     }
 }
 
-/// Whether a status says that the server failed: 500 to 599, and every status from 600 on, which a recipient treats as one
-/// of that class (RFC 9110, section 15).
+/// Returns true if a status means a failure of the server: 500 to 599, and every status from 600 on, which a
+/// recipient treats as one of that class (RFC 9110, section 15).
 pub fn is_server_error(status: StatusCode) -> bool {
     status.as_u16() >= 500
 }
 
-/// What is to be written about a command that was run.
+/// Settlement of a command that was run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Settlement {
     /// A final success.
     Complete,
     /// A final failure.
     Fail(Reason),
-    /// Nothing ran, or the reason says that the rest waits for the same request.
+    /// Nothing ran; or, by its reason, the rest waits for the same request.
     Release(Reason),
-    /// Nobody can know.
+    /// The outcome is unknown.
     Abandon(Reason),
 }
 
@@ -73,10 +73,10 @@ impl Settlement {
 }
 
 impl Policy {
-    /// What an answer with this status means, given what the handler said about it.
+    /// Returns the settlement for a response with this status and the handler's own statement.
     pub fn settle(&self, status: StatusCode, declared: Option<Outcome>) -> Settlement {
         let answered = || match status.as_u16() {
-            // Not an answer at all.
+            // Not a final response.
             ..200 => Settlement::Abandon(Reason::BrokeOff),
             200..400 => Settlement::Complete,
             400..500 => Settlement::Fail(Reason::Answered),

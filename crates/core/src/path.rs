@@ -1,17 +1,18 @@
-//! The one form of a path, before it is matched, identified, authorised, fingerprinted or sent. Pure.
+//! The one form of a path, used for matching, identification, authorisation, fingerprint and forwarding.
+//! Pure.
 //!
-//! Invariant: two spellings of a path that any careful reader takes for the same one have the same form, and a path that two
-//! readers may take for different ones has none, unless its route allows that.
+//! Invariant: two spellings that any careful reader takes for the same path have the same form. A path that
+//! two readers may take for different ones has no form, unless its route allows that.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use thiserror::Error;
 
-/// Only Semel answers below this path, in whichever spelling it is asked for.
+/// Prefix of paths that only Semel answers, in any spelling.
 pub const RESERVED_PATH: &str = "/.well-known/semel/";
 
-/// Something in a path that readers understand in different ways, and that a route may allow (`allow`).
+/// Part of a path that readers interpret differently, and that a route may allow (`allow`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PathException {
     /// `%2E`, which some resolve as a dot. It never makes a dot segment.
@@ -29,7 +30,7 @@ pub enum PathException {
 }
 
 impl PathException {
-    /// All of them.
+    /// Every exception.
     pub const ALL: [PathException; 6] = [
         PathException::EncodedDot,
         PathException::EncodedSlash,
@@ -39,7 +40,7 @@ impl PathException {
         PathException::EmptySegment,
     ];
 
-    /// Its word in a configuration.
+    /// Returns the exception's word in a configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
             PathException::EncodedDot => "encoded-dot",
@@ -74,22 +75,22 @@ impl fmt::Display for PathException {
 pub struct PathExceptions(u8);
 
 impl PathExceptions {
-    /// Whether this one is among them.
+    /// Returns true if the set contains this exception.
     pub const fn has(self, exception: PathException) -> bool {
         self.0 & exception.bit() != 0
     }
 
-    /// Whether there is none.
+    /// Returns true if the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Adds one.
+    /// Adds an exception.
     pub fn add(&mut self, exception: PathException) {
         self.0 |= exception.bit();
     }
 
-    /// The first one that `allowed` does not have.
+    /// Returns the first exception that `allowed` does not contain.
     pub(crate) fn beyond(self, allowed: PathExceptions) -> Option<PathException> {
         PathException::ALL.into_iter().find(|exception| self.has(*exception) && !allowed.has(*exception))
     }
@@ -103,28 +104,28 @@ impl FromIterator<PathException> for PathExceptions {
     }
 }
 
-/// Why a path has no form. Its text is a sentence for the client, with nothing in it that the client sent.
+/// Reason why a path has no form. Its text is a sentence for the client that repeats nothing the client sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 pub enum PathRefusal {
-    /// It does not begin with a slash.
+    /// The path does not begin with a slash.
     #[error("The path does not begin with a slash.")]
     NoSlash,
-    /// A control character, a backslash or anything beyond ASCII, as it is.
+    /// The path has an unencoded control character, backslash or non-ASCII byte.
     #[error("The path has a byte that must be percent-encoded.")]
     Byte,
-    /// A `%` without two hexadecimal digits.
+    /// The path has a `%` without two hexadecimal digits.
     #[error("The path has a malformed percent-encoding.")]
     Escape,
-    /// An escape of a control character.
+    /// The path has an escaped control character.
     #[error("The path has an encoded control character.")]
     Control,
-    /// Escapes that are not UTF-8.
+    /// The path's escapes are not UTF-8.
     #[error("The path has a percent-encoding that is not UTF-8.")]
     NotUtf8,
-    /// `.` or `..`, in any disguise.
+    /// The path has a segment `.` or `..`, in any disguise.
     #[error("The path has a dot segment, which others may resolve.")]
     DotSegment,
-    /// Something that its route does not allow.
+    /// The path has a part that its route does not allow.
     #[error("The path has {}, which others may read in another way; its route does not allow it.", described(*.0))]
     NotAllowed(PathException),
 }
@@ -157,10 +158,10 @@ pub struct RequestPath<'a> {
 }
 
 impl<'a> RequestPath<'a> {
-    /// Reads a path as it was sent, without its query. What no route can allow is refused here.
+    /// Parses a path as sent, without its query. Refuses what no route can allow.
     ///
     /// # Errors
-    /// If it has no form.
+    /// If the path has no form.
     pub fn read(path: &'a str) -> Result<RequestPath<'a>, PathRefusal> {
         if !path.starts_with('/') {
             return Err(PathRefusal::NoSlash);
@@ -176,10 +177,10 @@ impl<'a> RequestPath<'a> {
         Ok(RequestPath { text, needs })
     }
 
-    /// The form, if nothing is in it that is not allowed.
+    /// Returns the form, if the path needs no exception beyond `allowed`.
     ///
     /// # Errors
-    /// The first thing that is not.
+    /// The first exception that is not allowed.
     pub fn admit(self, allowed: PathExceptions) -> Result<Cow<'a, str>, PathRefusal> {
         match self.needs.beyond(allowed) {
             None => Ok(self.text),
@@ -187,18 +188,19 @@ impl<'a> RequestPath<'a> {
         }
     }
 
-    /// The form.
+    /// Returns the form.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The exceptions that it needs.
+    /// Returns the exceptions that the path needs.
     pub fn needs(&self) -> PathExceptions {
         self.needs
     }
 }
 
-/// The form of a path that has one; any other as it is. For what is only compared, and was admitted elsewhere.
+/// Returns the form of a path that has one; any other path unchanged. For comparison of paths that were
+/// admitted elsewhere.
 pub fn one_form(path: &str) -> Cow<'_, str> {
     match RequestPath::read(path) {
         Ok(RequestPath { text, .. }) => text,
@@ -230,7 +232,7 @@ pub(crate) fn spell<'a>(path: &'a str, needs: &mut PathExceptions) -> Result<Cow
                 spelled.push(char::from(plain));
                 plain
             }
-            // No reader knows it unencoded, and some senders do not encode it.
+            // No reader interprets it unencoded, and some senders do not encode it.
             other => {
                 push_escape(&mut spelled, other);
                 other
@@ -263,8 +265,9 @@ fn note(escaped: u8, needs: &mut PathExceptions) {
     }
 }
 
-/// RFC 3986, sections 2.3 and 6.2.2: what is unreserved means the same without its encoding; what is not may not. A dot stays
-/// encoded, so that the form needs the same exceptions as the path that was sent.
+/// Appends an escape in its one spelling. RFC 3986, sections 2.3 and 6.2.2: an unreserved character means the
+/// same unencoded; others may not. A dot stays encoded, so that the form needs the same exceptions as the
+/// path that was sent.
 fn push_escaped(spelled: &mut String, escaped: u8) {
     if is_unreserved(escaped) && escaped != b'.' {
         spelled.push(char::from(escaped));
@@ -284,12 +287,12 @@ fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
 
-/// A character that stands in a path as it is (RFC 3986, section 3.3).
+/// Returns true for a character that needs no encoding in a path (RFC 3986, section 3.3).
 fn is_plain(byte: u8) -> bool {
     is_unreserved(byte) || b"/!$&'()*+,;=:@".contains(&byte)
 }
 
-/// Whether a second decoding would find another escape.
+/// Returns true if a second decoding would find another escape.
 fn encodes_an_encoding(spelled: &str) -> bool {
     spelled
         .as_bytes()
@@ -297,7 +300,8 @@ fn encodes_an_encoding(spelled: &str) -> bool {
         .any(|part| part.starts_with(b"%25") && part[3].is_ascii_hexdigit() && part[4].is_ascii_hexdigit())
 }
 
-/// Whether a reader that decodes the path, drops parameters, or takes `\` for `/` would find `.` or `..` in it.
+/// Returns true if a reader that decodes the path, drops parameters, or takes `\` for `/` would find `.` or
+/// `..` in it.
 pub fn has_dot_segments(path: &str) -> bool {
     // Nothing else decodes to a dot.
     if !path.contains(['.', '%']) {
@@ -309,8 +313,8 @@ pub fn has_dot_segments(path: &str) -> bool {
         .any(|segment| segment == "." || segment == "..")
 }
 
-/// The path as the most generous of its readers has it, to be compared and never sent: decoded as often as anybody decodes,
-/// without parameters, empty segments and a slash at the end, and in lower case.
+/// Returns the path as its most lenient reader has it, for comparison only: decoded as often as any reader
+/// decodes, without parameters, empty segments and a slash at the end, in lower case.
 pub fn loose(path: &str) -> String {
     let decoded = decoded(path);
     let mut loose = String::with_capacity(decoded.len());
@@ -327,9 +331,9 @@ pub fn loose(path: &str) -> String {
     loose.to_lowercase()
 }
 
-/// Whether any reader may take this for one of our own paths.
+/// Returns true if any reader may take this for one of Semel's own paths.
 pub fn is_reserved(path: &str) -> bool {
-    // Nothing else is loosely there.
+    // No other path is loosely reserved.
     let may_be = path.contains(['%', '\\', ';', '.']);
     may_be
         && loose(path)
@@ -337,7 +341,7 @@ pub fn is_reserved(path: &str) -> bool {
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Every escape decoded, twice: what is decoded behind us may be decoded once more behind that.
+/// Decodes every escape twice: the next reader may decode, and so may the one after it.
 fn decoded(path: &str) -> Cow<'_, str> {
     let mut decoded = Cow::Borrowed(path);
     for _ in 0..2 {

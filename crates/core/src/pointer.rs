@@ -1,4 +1,4 @@
-//! JSON Pointers (RFC 6901): how a configuration names a member of a request body.
+//! JSON Pointers (RFC 6901): a configuration's names for members of a request body.
 
 use std::fmt::{self, Write};
 
@@ -7,26 +7,26 @@ use thiserror::Error;
 /// The path to one place in a JSON document, such as `/payment/reference`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct JsonPointer {
-    /// Unescaped, at least one.
+    /// Unescaped tokens, at least one.
     tokens: Vec<String>,
 }
 
-/// Why a text is not a usable JSON Pointer.
+/// Reason why a text is not a usable JSON Pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum PointerError {
-    /// The empty pointer is the whole document, which can be neither excluded nor a reference.
+    /// The pointer is empty: the whole document can be neither excluded nor a reference.
     #[error("an empty JSON Pointer means the whole document: name a member, such as `/reference`")]
     WholeDocument,
-    /// A pointer starts with a slash.
+    /// The pointer does not start with a slash.
     #[error("a JSON Pointer starts with `/`")]
     NoLeadingSlash,
-    /// A tilde is written `~0`, a slash inside a name `~1`; no other escape exists.
+    /// The pointer has an unknown escape: only `~0` for a tilde and `~1` for a slash exist.
     #[error("in a JSON Pointer, `~` is followed by `0` or `1`")]
     UnknownEscape,
 }
 
 impl JsonPointer {
-    /// Reads a pointer in its string form (RFC 6901, section 3).
+    /// Parses a pointer in its string form (RFC 6901, section 3).
     ///
     /// # Errors
     /// If the text is empty or breaks the grammar.
@@ -39,7 +39,7 @@ impl JsonPointer {
         Ok(Self { tokens })
     }
 
-    /// The unescaped names and indices along the path; never empty.
+    /// Returns the unescaped names and indices along the path; never empty.
     pub(crate) fn tokens(&self) -> &[String] {
         &self.tokens
     }
@@ -60,7 +60,7 @@ fn write_token(out: &mut impl Write, token: &str) -> fmt::Result {
     })
 }
 
-/// Makes a pointer's text lead one step further, to this member or index.
+/// Appends a member or index to a pointer's text.
 pub(crate) fn push_token(pointer: &mut String, token: &str) {
     write_token(pointer, token).expect("a string takes whatever is written");
 }
@@ -81,7 +81,7 @@ fn unescape(token: &str) -> Result<String, PointerError> {
     Ok(name)
 }
 
-/// RFC 6901, section 4: digits without a leading zero.
+/// Returns the index that a token spells (RFC 6901, section 4): digits without a leading zero.
 pub(crate) fn array_index(token: &str) -> Option<usize> {
     let plain = token == "0" || (!token.starts_with('0') && token.bytes().all(|byte| byte.is_ascii_digit()));
     if plain { token.parse().ok() } else { None }

@@ -1,6 +1,6 @@
-//! What an operation wants: every setting of a configuration's `[defaults]`, with its default.
+//! The settings of an operation: every key of a configuration's `[defaults]`, with its default.
 //!
-//! A policy is plain data. What must outlive the process that held it goes with the record, as its
+//! A policy is plain data. The record carries the part that must outlive the process, as its
 //! [`Terms`](crate::terms::Terms).
 
 use std::time::Duration;
@@ -10,17 +10,17 @@ use http::{HeaderName, StatusCode};
 use crate::key::KeyRules;
 use crate::tier::Tier;
 
-/// When the command is carried out.
+/// Time of a command's execution.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// While the client waits for the answer.
+    /// While the client waits for the response.
     #[default]
     Sync,
     /// Later, by a worker; the client polls.
     Async,
 }
 
-/// Whether a command must carry a key.
+/// Requirement of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum KeyRequirement {
     /// A command without a key is refused.
@@ -28,11 +28,11 @@ pub enum KeyRequirement {
     Required,
     /// A command without a key passes unprotected.
     Optional,
-    /// Keys mean nothing here: the operation opts out, by name.
+    /// Keys are ignored: the operation opts out, by name.
     Ignored,
 }
 
-/// Whose habits the answers follow.
+/// Conventions of the responses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Profile {
     /// The IETF draft: 422 for a reused key, `Idempotency-Replayed`.
@@ -43,7 +43,7 @@ pub enum Profile {
 }
 
 impl Profile {
-    /// Returns the fewest characters of a key where no setting says otherwise.
+    /// Returns the default minimum length of a key, in characters.
     pub fn key_min_length(self) -> usize {
         match self {
             Profile::Ietf => 16,
@@ -52,7 +52,7 @@ impl Profile {
     }
 }
 
-/// What a duplicate gets while the first request still runs.
+/// Response to a duplicate while the first request still runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum InProgress {
     /// 409 with `Retry-After`.
@@ -62,136 +62,139 @@ pub enum InProgress {
     Accepted,
 }
 
-/// What it means that an executor's lease ended without a word.
+/// Meaning of an executor's expired lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnLeaseExpired {
-    /// Nobody can prove what happened.
+    /// The outcome is unknown.
     #[default]
     Unknown,
-    /// The command has phases, which say where a worker goes on.
+    /// The command has phases, which tell a worker where to resume.
     Resume,
     /// The operation is declared safe to repeat: the next request runs it again.
     Rerun,
 }
 
-/// What a server error (408, or any status from 500 on) of the handler means.
+/// Meaning of a handler's server error (408, or any status from 500 on).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnServerError {
-    /// Nobody can prove whether the effect took place.
+    /// The outcome is unknown.
     #[default]
     Unknown,
-    /// The error is the final answer.
+    /// The error is the final response.
     Replay,
     /// Nothing happened: the key may be used again.
     Retry,
 }
 
-/// What a retry after the TTL gets.
+/// Answer to a retry after the TTL.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnExpired {
-    /// It is a new request.
+    /// The retry counts as a new request.
     #[default]
     Forget,
     /// 410, as long as the tombstone is kept.
     Refuse,
 }
 
-/// The meaning of a path that differs from an operation's own by a slash at its end, or by the case of its letters, only.
+/// Meaning of a path that differs from an operation's own only by a trailing slash, or only by letter case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Spelling {
-    /// Nobody can say what the service takes it for: it is refused.
+    /// The service's interpretation is unknown: the path is refused.
     #[default]
     Refuse,
-    /// The service takes it for the same path, and gets it as the operation spells it.
+    /// The service treats it as the same path, and receives it in the operation's spelling.
     Same,
-    /// The service takes it for another path.
+    /// The service treats it as another path.
     Other,
 }
 
-/// What is stored of a response.
+/// Stored part of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum StoreResponse {
-    /// All of it: retries get the same bytes.
+    /// Everything: retries get the same bytes.
     #[default]
     Full,
-    /// Its status and header fields: retries get these, and are told that the body was not kept.
+    /// Status and header fields: retries get these, and a notice that the body was not kept.
     Headers,
-    /// Its status and the address of what the command made: retries get what is found there, as it is by then.
+    /// Status and the address of the created resource: retries get its current content.
     Reference,
 }
 
-/// How long the request of a command is kept for people, beside the time that a worker needs it.
+/// Retention of a command's request for people, beside the time that a worker needs it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum KeepRequest {
-    /// Not at all.
+    /// Never.
     #[default]
     Off,
-    /// From its claim until its outcome is known, so that whoever looks into an unknown outcome sees what was asked for.
+    /// From the claim until the outcome is known, so that an operator who investigates an unknown outcome
+    /// sees the request.
     WhileUnknown,
 }
 
-/// What an operation wants.
+/// The settings of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// When the command is carried out.
+    /// Time of the command's execution.
     pub mode: Mode,
-    /// Whether a command must carry a key.
+    /// Requirement of a key.
     pub key: KeyRequirement,
-    /// How keys are spelled (`key_syntax`, `key_min_length`, `key_max_length`).
+    /// Rules of keys (`key_syntax`, `key_min_length`, `key_max_length`).
     pub key_rules: KeyRules,
-    /// Whose habits the answers follow.
+    /// Conventions of the responses.
     pub profile: Profile,
-    /// How long a settled record is kept, from when it settled.
+    /// Retention of a settled record, counted from its settlement.
     pub ttl: Duration,
-    /// How long a claim holds; renewed while the handler runs, so it may be shorter than `timeout`.
+    /// Lease of a claim. It is renewed while the handler runs, so it may be shorter than `timeout`.
     pub lease: Duration,
-    /// How long the handler may take.
+    /// Time limit of the handler.
     pub timeout: Duration,
-    /// How long a response is still read after `timeout`, where its request was sent whole to another process; `None` does
-    /// not read it. A handler in this process always ends at `timeout`.
+    /// Time after `timeout` in which a late response is still read, if the request was sent whole to another
+    /// process; `None` reads no late response. A handler in this process always ends at `timeout`.
     pub late_answer: Option<Duration>,
-    /// How long a concurrent duplicate waits for the winner.
+    /// Time that a concurrent duplicate waits for the first request.
     pub wait: Duration,
-    /// What it gets after that.
+    /// Response to the duplicate after that.
     pub in_progress: InProgress,
-    /// What an ended lease means.
+    /// Meaning of an expired lease.
     pub on_lease_expired: OnLeaseExpired,
-    /// How long a command may wait for a worker, where `mode` is `Async`.
+    /// Time limit of the wait for a worker, if `mode` is `Async`.
     pub start_within: Duration,
-    /// How long the request is kept for people.
+    /// Retention of the request for people.
     pub keep_request: KeepRequest,
-    /// Whether every field of a request is kept with it, credentials included, where `mode` is `Async` or `keep_request` says so.
+    /// True to store every field of a request, credentials included, if `mode` is `Async` or `keep_request`
+    /// asks for it.
     pub store_credentials: bool,
-    /// Fields of a request that are kept with it, beside [those that always are](crate::keep::is_kept_field).
+    /// Request fields to store beside [those that always are](crate::keep::is_kept_field).
     pub store_request_headers: Vec<HeaderName>,
-    /// What a server error means.
+    /// Meaning of a server error.
     pub on_server_error: OnServerError,
-    /// What a retry after the TTL gets.
+    /// Answer to a retry after the TTL.
     pub on_expired: OnExpired,
-    /// How long tombstones are kept, where `on_expired` is `Refuse`.
+    /// Retention of tombstones, if `on_expired` is `Refuse`.
     pub tombstone_ttl: Duration,
-    /// Added to `lease`, `timeout` and `late_answer` before a verdict of "not executed" may free a key.
+    /// Margin that is added to `lease`, `timeout` and `late_answer` before a verdict of "not executed" may
+    /// free a key.
     pub quarantine_margin: Duration,
-    /// Answers by which the handler says that it did nothing.
+    /// Statuses by which the handler says that it did nothing.
     pub not_executed_statuses: Vec<StatusCode>,
-    /// The largest request body, in bytes.
+    /// Largest request body, in bytes.
     pub max_request: usize,
-    /// How old a request may be, by its `timestamp_header`; `None` does not look.
+    /// Maximum age of a request by its `timestamp_header`; `None` disables the check.
     pub max_request_age: Option<Duration>,
-    /// The header that says when the client made the request.
+    /// Header with the time at which the client made the request.
     pub timestamp_header: HeaderName,
-    /// The largest response body that is kept for replays, in bytes.
+    /// Largest response body that is stored for replays, in bytes.
     pub max_stored_response: usize,
-    /// What is stored of a response.
+    /// Stored part of a response.
     pub store_response: StoreResponse,
-    /// Header fields that are never stored, beside those that are never stored anyway: of responses, and of requests that
-    /// are kept for a worker.
+    /// Header fields that are never stored, in addition to the built-in ones: of responses, and of requests
+    /// that are stored for a worker.
     pub store_headers_except: Vec<HeaderName>,
-    /// The meaning of a path that differs from the operation's own by a slash at its end only.
+    /// Meaning of a path that differs from the operation's own only by a trailing slash.
     pub trailing_slash: Spelling,
-    /// The meaning of a path that differs from the operation's own by upper and lower case only.
+    /// Meaning of a path that differs from the operation's own only by letter case.
     pub letter_case: Spelling,
-    /// The tier that a store must promise for a command to run. Every store promises `Tier::Three`.
+    /// Tier that the store must promise before a command runs. Every store promises `Tier::Three`.
     pub needs_tier: Tier,
 }
 
@@ -231,25 +234,26 @@ impl Default for Policy {
     }
 }
 
-/// Why a policy cannot be followed. Each names the setting as a configuration spells it.
+/// Reason why a policy is invalid. Each names the setting as a configuration spells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
-    /// A duration of zero would end before it began.
+    /// A duration is zero.
     #[error("`{0}` must be longer than zero")]
     Zero(&'static str),
-    /// Longer than anything can be waited for or kept.
+    /// A duration is longer than the maximum wait or retention.
     #[error("`{0}` must not be longer than {1} days")]
     TooLong(&'static str, u64),
-    /// A lease shorter than this is over before a store has answered.
+    /// The lease is shorter than [`MIN_LEASE`]: it would expire before a store answers.
     #[error("`lease` must be at least {} ms", MIN_LEASE.as_millis())]
     LeaseTooShort,
-    /// No key could be long enough and short enough.
+    /// The minimum key length exceeds the maximum.
     #[error("`key_min_length` is larger than `key_max_length`")]
     KeyLengths,
-    /// More than any store takes.
+    /// The response limit exceeds [`MAX_STORED_RESPONSE`].
     #[error("`max_stored_response` must not be larger than {} MiB", MAX_STORED_RESPONSE >> 20)]
     ResponseTooLarge,
-    /// Only commands with phases know where to go on.
+    /// The policy sets `Resume`. Only commands with phases have a point to resume from, and they set it
+    /// themselves.
     #[error(
         "`on_lease_expired = \"resume\"` is for commands with phases, which say so themselves: a handler that was cut off \
          cannot be resumed"
@@ -257,26 +261,27 @@ pub enum PolicyError {
     OnlyPhasesResume,
 }
 
-/// The longest lease, timeout, late answer, wait and margin, in days.
+/// Longest lease, timeout, late answer, wait and margin, in days.
 pub const MAX_WAIT_DAYS: u64 = 1;
 
-/// The longest time that anything is kept, in days: a hundred years.
+/// Longest retention, in days: a hundred years.
 pub const MAX_KEPT_DAYS: u64 = 36_500;
 
-/// The largest response body that can be kept for replays, in bytes. Each is in memory several times while it is stored.
+/// Largest response body that can be stored for replays, in bytes. Each is in memory several times while it
+/// is stored.
 pub const MAX_STORED_RESPONSE: usize = 64 << 20;
 
-/// The shortest lease.
+/// Shortest lease.
 pub const MIN_LEASE: Duration = Duration::from_millis(100);
 
 impl Policy {
-    /// Sets the profile, and the shortest key that goes with it.
+    /// Sets the profile, and its minimum key length.
     pub fn follow(&mut self, profile: Profile) {
         self.profile = profile;
         self.key_rules.min_length = profile.key_min_length();
     }
 
-    /// Whether this policy can be followed.
+    /// Checks that this policy is valid.
     pub fn validate(&self) -> Result<(), PolicyError> {
         if self.on_lease_expired == OnLeaseExpired::Resume {
             return Err(PolicyError::OnlyPhasesResume);

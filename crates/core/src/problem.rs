@@ -1,6 +1,8 @@
-//! What a client is told when it does not get a handler's response: RFC 9457 problem details, or Stripe's error envelope.
+//! Error responses: RFC 9457 problem details, or Stripe's error envelope, for clients that do not get a
+//! handler's response.
 //!
-//! One [`ProblemKind`] for each row of the contract; codes and slugs are promises that clients script against.
+//! One [`ProblemKind`] for each row of the contract; clients rely on its codes and slugs, so these never
+//! change.
 
 mod advice;
 mod stripe;
@@ -16,19 +18,19 @@ use crate::outcome::is_server_error;
 use crate::policy::Profile;
 use crate::retry::RETRY_ADVICE;
 
-/// Tells Stripe's SDKs whether to retry.
+/// Field that tells Stripe's SDKs to retry, or not.
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("stripe-should-retry");
 
-/// The path below which operations can be looked up.
+/// Path prefix of operations that clients look up.
 pub const OPERATIONS_PATH: &str = "/.well-known/semel/operations/";
 
-/// The path below which each kind of problem is described.
+/// Path prefix of the descriptions of problems.
 pub const PROBLEMS_PATH: &str = "/.well-known/semel/problems/";
 
 /// A kind of problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProblemKind {
-    /// A command came without a key.
+    /// A command has no key.
     MissingKey,
     /// The key cannot be used.
     InvalidKey,
@@ -36,25 +38,25 @@ pub enum ProblemKind {
     KeyReused,
     /// The first request still runs.
     InProgress,
-    /// Nobody can prove what happened.
+    /// The outcome of the command is unknown.
     OutcomeUnknown,
     /// The command ran, and its response is gone.
     RecordExpired,
     /// The command ran, and its response was never kept.
     ResponseNotRetained,
-    /// The response is kept, and cannot be read.
+    /// The response is stored, and cannot be read.
     ResponseUnreadable,
-    /// The command ran, and what it made cannot be fetched now.
+    /// The command ran, and its created resource cannot be fetched now.
     ResultUnavailable,
     /// Another key already holds this business reference.
     DuplicateBusinessReference,
-    /// Nobody knows who is asking.
+    /// The caller is not authenticated.
     Unauthenticated,
-    /// The one who is asking may not.
+    /// The caller is not authorised.
     Forbidden,
     /// Too many new keys.
     QuotaExceeded,
-    /// Too many requests that make us look for a record.
+    /// Too many requests that need a look-up of a record.
     LookupQuotaExceeded,
     /// The request is older than the operation allows.
     RequestTooOld,
@@ -62,25 +64,25 @@ pub enum ProblemKind {
     RequestTooLarge,
     /// The body broke off.
     RequestIncomplete,
-    /// Whoever says who may do what cannot be reached: nothing ran.
+    /// The authorisation service cannot be reached: nothing ran.
     AuthorizationUnavailable,
     /// The store cannot be reached: nothing ran.
     StoreUnavailable,
     /// This node is shutting down: nothing ran.
     ShuttingDown,
-    /// This node has its hands full: nothing ran.
+    /// This node is overloaded: nothing ran.
     Overloaded,
     /// The upstream refused the connection: nothing ran.
     UpstreamUnreachable,
     /// The command failed and was rolled back: nothing happened.
     RolledBack,
-    /// A bulk request whose items cannot be told apart, or are too many.
+    /// A bulk request has items that cannot be distinguished, or too many.
     InvalidBulk,
-    /// The upstream failed, and it is not known what it did with a request that is not a command.
+    /// The upstream failed, and its effect is unknown, for a request that is not a command.
     UpstreamFailed,
     /// There is no such operation for this caller.
     OperationNotFound,
-    /// The request cannot be understood without guessing.
+    /// The request is ambiguous.
     MalformedRequest,
     /// The request asks for a host that this gateway does not serve.
     MisdirectedRequest,
@@ -90,11 +92,11 @@ pub enum ProblemKind {
     RequestHeadTimeout,
     /// There is nothing at this address of the admin listener.
     NotFound,
-    /// What an operator asked for does not apply as things stand.
+    /// An operator's action does not apply in the current state.
     ActionRefused,
 }
 
-/// What is fixed for a kind: its code, its slug, its usual status, its title, and what a client should do.
+/// Constants of a kind: its code, slug, usual status, title and advice.
 struct ProblemEntry {
     code: &'static str,
     slug: &'static str,
@@ -378,32 +380,32 @@ impl ProblemKind {
         }
     }
 
-    /// The code, for programs.
+    /// Returns the code, for programs.
     pub fn code(self) -> &'static str {
         self.entry().code
     }
 
-    /// The last part of the problem's type.
+    /// Returns the last segment of the problem's type.
     pub fn slug(self) -> &'static str {
         self.entry().slug
     }
 
-    /// The kind with this slug.
+    /// Returns the kind with this slug.
     pub fn from_slug(slug: &str) -> Option<ProblemKind> {
         ProblemKind::ALL.into_iter().find(|kind| kind.slug() == slug)
     }
 
-    /// A sentence that is the same for every problem of this kind.
+    /// Returns the title: a sentence that is the same for every problem of this kind.
     pub fn title(self) -> &'static str {
         self.entry().title
     }
 
-    /// What a client should do about it.
+    /// Returns the advice for clients.
     pub fn advice(self) -> &'static str {
         self.entry().advice
     }
 
-    /// The status that goes with it.
+    /// Returns the status of this kind in this profile.
     pub fn status(self, profile: Profile) -> StatusCode {
         match (self, profile) {
             (ProblemKind::KeyReused, Profile::Stripe) => StatusCode::BAD_REQUEST,
@@ -415,45 +417,45 @@ impl ProblemKind {
 /// A problem, ready to be written as `application/problem+json`, or as Stripe's error envelope.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Its kind.
+    /// Kind of the problem.
     pub kind: ProblemKind,
-    /// What happened this time.
+    /// Description of this occurrence.
     pub detail: String,
-    /// The operation it is about.
+    /// Operation that the problem is about.
     pub operation_id: Option<OperationId>,
-    /// When to try again.
+    /// Delay before a retry.
     pub retry_after: Option<Duration>,
-    /// A status other than the kind's usual one.
+    /// Status other than the kind's usual one.
     pub status: Option<StatusCode>,
 }
 
 impl Problem {
-    /// A problem of this kind.
+    /// Returns a problem of this kind.
     pub fn new(kind: ProblemKind, detail: impl Into<String>) -> Problem {
         Problem { kind, detail: detail.into(), operation_id: None, retry_after: None, status: None }
     }
 
-    /// The same, about this operation.
+    /// Sets the operation.
     pub fn about(self, operation_id: OperationId) -> Problem {
         Problem { operation_id: Some(operation_id), ..self }
     }
 
-    /// The same, with a time to try again.
+    /// Sets the delay before a retry.
     pub fn retry_after(self, delay: Duration) -> Problem {
         Problem { retry_after: Some(delay), ..self }
     }
 
-    /// The same, under another status.
+    /// Sets another status than the kind's usual one.
     pub fn with_status(self, status: StatusCode) -> Problem {
         Problem { status: Some(status), ..self }
     }
 
-    /// The status it is answered with.
+    /// Returns the status of the response.
     pub fn status(&self, profile: Profile) -> StatusCode {
         self.status.unwrap_or_else(|| self.kind.status(profile))
     }
 
-    /// Returns whether the document is Stripe's envelope. A status below 400 never is: it has no error to tell.
+    /// Returns true if the document is Stripe's envelope. A status below 400 never has one: it is no error.
     fn is_enveloped(&self, profile: Profile) -> bool {
         let status = self.status(profile);
         profile == Profile::Stripe && (status.is_client_error() || is_server_error(status))
@@ -473,7 +475,7 @@ impl Problem {
         fields
     }
 
-    /// The document, as JSON text.
+    /// Returns the document as JSON text.
     pub fn to_json(&self, profile: Profile) -> String {
         if self.is_enveloped(profile) {
             return stripe::envelope(self, self.status(profile).as_u16()).to_string();

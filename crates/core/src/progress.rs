@@ -1,5 +1,5 @@
-//! How far a command with several steps has come: its phases, or the items of a bulk request. Data only: `flow` writes
-//! it, stores keep it with the record, and whoever asks for the operation sees it.
+//! Progress of a command with several steps: its phases, or the items of a bulk request. Data only: `flow`
+//! writes it, stores keep it with the record, and the operation's status page shows it.
 
 use bytes::Bytes;
 
@@ -12,100 +12,100 @@ use crate::time::Timestamp;
 /// One step of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Its place among the steps of its command.
+    /// Position among the steps of the command.
     pub position: u32,
-    /// Its name: a phase's, or an item's `clientItemId`.
+    /// Name of the phase, or `clientItemId` of the item.
     pub name: String,
-    /// What it is, and how far it is.
+    /// Kind of the step, and its progress.
     pub what: StepKind,
-    /// When it began, by the store's clock.
+    /// Start of the step, by the store's clock.
     pub began_at: Timestamp,
-    /// When it was done.
+    /// End of the step.
     pub done_at: Option<Timestamp>,
 }
 
-/// An item of a bulk request, before anything is known about it.
+/// An item of a bulk request, before its command is claimed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// Its `clientItemId`.
+    /// `clientItemId` of the item.
     pub name: String,
-    /// The id of its own record.
+    /// Id of the item's own record.
     pub record: RecordId,
 }
 
-/// What a run writes down about one of its phases.
+/// A run's write about one of its phases.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// A local phase, in the transaction that is its work.
+    /// A local phase, written in the same transaction as its work.
     Local {
-        /// Its place.
+        /// Position of the phase.
         position: u32,
-        /// Its name.
+        /// Name of the phase.
         name: String,
-        /// What it came to.
+        /// Output of the phase.
         output: Bytes,
     },
-    /// A phase that is about to call somebody else: written before anything is sent.
+    /// A phase that is about to call a provider: written before anything is sent.
     Begun {
-        /// Its place.
+        /// Position of the phase.
         position: u32,
-        /// Its name.
+        /// Name of the phase.
         name: String,
-        /// Whether the one it calls deduplicates on the phase's key.
+        /// True if the provider deduplicates on the phase's key.
         deduplicated: bool,
     },
-    /// What a call came to.
+    /// The answer to a call.
     Answered {
-        /// The phase's name.
+        /// Name of the phase.
         name: String,
-        /// What it came to.
+        /// Output of the call.
         output: Bytes,
     },
-    /// A call that was begun provably had no effect: as if it had not been begun.
+    /// A begun call that provably had no effect: it counts as not begun.
     TakenBack {
-        /// The phase's name.
+        /// Name of the phase.
         name: String,
     },
 }
 
-/// The largest output of a phase, in bytes of JSON: it is a recovery point, not a place for documents.
+/// Largest output of a phase, in bytes of JSON: it is a recovery point, not a document store.
 pub const MAX_OUTPUT: usize = 64 << 10;
 
 /// The call that a verdict on a command in phases is about, and its output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpenCall {
-    /// The call of this phase took place.
+    /// The call of this phase was executed.
     Executed {
-        /// The phase's name.
+        /// Name of the phase.
         phase: String,
-        /// What the call came to, in JSON, as the run would have kept it.
+        /// Output of the call, in JSON, as the run would have stored it.
         output: Bytes,
     },
-    /// The call of this phase did not take place.
+    /// The call of this phase was not executed.
     NotExecuted {
-        /// The phase's name.
+        /// Name of the phase.
         phase: String,
     },
     /// No call is open.
     None,
 }
 
-/// Why an output cannot be that of a phase.
+/// Reason why an output cannot be that of a phase.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidOutput {
-    /// It is not JSON.
+    /// The output is not JSON.
     #[error("the output of a phase is JSON, as its code would have kept it: {0}")]
     NotJson(String),
-    /// It is too large.
+    /// The output is too large.
     #[error("the output has {found} bytes; at most {MAX_OUTPUT} are kept")]
     TooLarge {
-        /// So many bytes.
+        /// Size of the output in bytes.
         found: usize,
     },
 }
 
 impl OpenCall {
-    /// The call of this phase took place and came to this.
+    /// Returns an executed call of this phase with this output.
     ///
     /// # Errors
     /// If no run could read the output.
@@ -118,7 +118,7 @@ impl OpenCall {
         Ok(OpenCall::Executed { phase: phase.to_owned(), output })
     }
 
-    /// Whether it is the call that is open among these steps, or, if it is none, whether none is.
+    /// Returns true if this is the open call among these steps; for `None`, true if no call is open.
     pub fn fits(&self, steps: &[Progress]) -> bool {
         let mut open = steps.iter().filter(|step| step.is_open());
         match (self, open.next()) {
@@ -130,7 +130,7 @@ impl OpenCall {
         }
     }
 
-    /// What is written about the phase, in the transaction of the verdict.
+    /// Returns the mark of the phase, written in the transaction of the verdict.
     pub fn mark(&self) -> Option<Mark> {
         match self.clone() {
             OpenCall::Executed { phase, output } => Some(Mark::Answered { name: phase, output }),
@@ -141,47 +141,47 @@ impl OpenCall {
 }
 
 impl Progress {
-    /// Whether it is a call that was begun, and nobody knows what came of it.
+    /// Returns true for a call that was begun and has no known result.
     pub fn is_open(&self) -> bool {
         matches!(self.what, StepKind::External { output: None, .. })
     }
 }
 
 impl Mark {
-    /// Whether it says that a part of the command is committed.
+    /// Returns true if the step shows that a part of the command is committed.
     pub const fn is_done(&self) -> bool {
         matches!(self, Mark::Local { .. } | Mark::Answered { .. })
     }
 }
 
-/// What a step is.
+/// Kind of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StepKind {
     /// A phase that is one transaction of the service's own database.
     Local {
-        /// What it came to.
+        /// Output of the phase.
         output: Bytes,
     },
-    /// A phase that calls somebody else.
+    /// A phase that calls a provider.
     External {
-        /// Whether the one it calls deduplicates on the phase's key: only then may it be called again.
+        /// True if the provider deduplicates on the phase's key: only then may the call be repeated.
         deduplicated: bool,
-        /// What it came to; `None` while nobody knows.
+        /// Output of the call; `None` while it is unknown.
         output: Option<Bytes>,
     },
-    /// One item of a bulk request, which has a record of its own.
+    /// An item of a bulk request, which has a record of its own.
     Item {
         /// The item's own command, once it has been claimed.
         operation_id: Option<OperationId>,
-        /// Where that stands.
+        /// State of that command.
         state: Option<StateName>,
-        /// The status of its stored response.
+        /// Status of the item's stored response.
         status: Option<u16>,
     },
 }
 
 impl StepKind {
-    /// What a phase came to, as far as that is known.
+    /// Returns the output of a phase, if it is known.
     pub fn output(&self) -> Option<&Bytes> {
         match self {
             StepKind::Local { output } | StepKind::External { output: Some(output), .. } => Some(output),
@@ -191,7 +191,7 @@ impl StepKind {
 }
 
 impl StepKind {
-    /// An item whose own record is this, if there is one yet.
+    /// Returns an item with this record of its own, if it has one yet.
     pub fn item(record: Option<&Record>) -> StepKind {
         StepKind::Item {
             operation_id: record.map(|record| record.operation_id),
@@ -200,7 +200,7 @@ impl StepKind {
         }
     }
 
-    /// What it is, in columns, JSON and on the command line.
+    /// Returns the kind's name in columns, JSON and on the command line.
     pub const fn as_str(&self) -> &'static str {
         match self {
             StepKind::Local { .. } => "local",

@@ -1,9 +1,8 @@
-//! Quotas: how much each tenant and each of its callers may use, and whether one more fits.
-//!
-//! An [`Account`] is what one node knows of one [`Subject`]. It decides, purely: the time and the others' use are given
-//! to it. [`Usage`] is the contract of who counts for all nodes together, and keeps the [`Level`] of each rate, so that a
-//! restart does not fill it. The level comes a moment late: a quota holds for each node exactly, and for all of them within
-//! the use of that moment, which is paid back afterwards.
+//! Quotas: the limits of each tenant and each of its callers, and the decision about one more use. An
+//! [`Account`] is one node's view of one [`Subject`]; it decides purely. [`Usage`] is the contract of the
+//! store that counts for all nodes and keeps the [`Level`] of each rate across restarts. The level arrives
+//! with a delay: a quota holds exactly for each node, and for all nodes within the use of that delay, which
+//! is paid back.
 
 mod account;
 
@@ -18,7 +17,7 @@ use crate::scope::Principal;
 use crate::store_error::StoreError;
 use crate::time::Timestamp;
 
-/// Whose use is counted: a tenant's, or one of its callers'.
+/// Subject of a count: a tenant, or one of its callers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Subject {
     tenant: Arc<str>,
@@ -26,34 +25,35 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// The tenant with all its callers.
+    /// Returns the tenant with all its callers.
     pub fn tenant_of(principal: &Principal) -> Subject {
         Subject { tenant: principal.shared_tenant(), caller: None }
     }
 
-    /// The caller alone.
+    /// Returns the caller alone.
     pub fn caller_of(principal: &Principal) -> Subject {
         Subject { tenant: principal.shared_tenant(), caller: Some(principal.shared_caller()) }
     }
 
-    /// Returns the subject with these names; `None` if they are none. An empty caller is the tenant with all its callers.
+    /// Returns the subject with these names; `None` if they are invalid. An empty caller is the tenant with
+    /// all its callers.
     pub fn new(tenant: &str, caller: &str) -> Option<Subject> {
-        // Both names keep to the same rules.
+        // Both names follow the same rules.
         let named = Principal::new(tenant, if caller.is_empty() { tenant } else { caller }).ok()?;
         Some(if caller.is_empty() { Subject::tenant_of(&named) } else { Subject::caller_of(&named) })
     }
 
-    /// The tenant's name.
+    /// Returns the tenant's name.
     pub fn tenant(&self) -> &str {
         &self.tenant
     }
 
-    /// The caller's name, if it is one caller.
+    /// Returns the caller's name, if the subject is one caller.
     pub fn caller(&self) -> Option<&str> {
         self.caller.as_deref()
     }
 
-    /// What a label calls it.
+    /// Returns the subject's kind for labels.
     pub const fn kind(&self) -> &'static str {
         match self.caller {
             None => "tenant",
@@ -62,7 +62,7 @@ impl Subject {
     }
 }
 
-/// So many in a time. All of them may come at once.
+/// A number of uses in a period. All of them may come at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     count: u32,
@@ -70,38 +70,39 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// `count` in each `per`; `None` if either is nothing, or if `per` is shorter than `count` nanoseconds.
+    /// Returns a rate of `count` in each `per`; `None` if either is zero, or if `per` is shorter than `count`
+    /// nanoseconds.
     pub fn new(count: u32, per: Duration) -> Option<Rate> {
         let rate = Rate { count, per };
         (count > 0 && rate.interval() > Duration::ZERO).then_some(rate)
     }
 
-    /// How many.
+    /// Returns the number of uses.
     pub const fn count(self) -> u32 {
         self.count
     }
 
-    /// In which time.
+    /// Returns the period.
     pub const fn per(self) -> Duration {
         self.per
     }
 
-    /// The time that one of them takes up.
+    /// Returns the time that one use takes up.
     fn interval(self) -> Duration {
         self.per.checked_div(self.count).unwrap_or_default()
     }
 
-    /// The time that so many of them take up.
+    /// Returns the time that `count` uses take up.
     fn cost(self, count: u64) -> Duration {
         self.interval().saturating_mul(u32::try_from(count).unwrap_or(u32::MAX))
     }
 
-    /// The longest time until it is whole again that is kept.
+    /// Returns the longest stored time until the rate is whole again.
     fn longest(self) -> Duration {
         self.per.saturating_mul(LONGEST_DEBT)
     }
 
-    /// Returns how many are left of a rate that is whole again in this time.
+    /// Returns the number of uses left of a rate that is whole again in this time.
     pub fn left(self, whole_in: Duration) -> u32 {
         let free = self.per.saturating_sub(whole_in).as_nanos();
         let left = free.checked_div(self.interval().as_nanos()).unwrap_or(0);
@@ -109,21 +110,22 @@ impl Rate {
     }
 }
 
-/// How much one subject may use. What is `None` is not limited.
+/// Limits of one subject. `None` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allowance {
-    /// Commands under keys that are not known yet.
+    /// Rate of commands under unknown keys.
     pub new_keys: Option<Rate>,
-    /// Requests that make us look: every command, retries and refused ones among them, and every question about one.
+    /// Rate of requests that need a look-up: every command, retries and refused ones included, and every
+    /// query about one.
     pub lookups: Option<Rate>,
-    /// Records that are kept at a time.
+    /// Maximum number of stored records.
     pub active_keys: Option<u64>,
-    /// Bytes of responses, and of requests that wait for a worker, that are kept at a time.
+    /// Maximum bytes of stored responses, and of requests that wait for a worker.
     pub stored_bytes: Option<u64>,
 }
 
 impl Allowance {
-    /// The same, with all that `other` says in the place of what this one says.
+    /// Returns these limits, with each limit that `other` sets replaced.
     pub fn replaced_by(self, other: &Allowance) -> Allowance {
         Allowance {
             new_keys: other.new_keys.or(self.new_keys),
@@ -133,41 +135,41 @@ impl Allowance {
         }
     }
 
-    /// Whether what is kept has to be counted.
+    /// Returns true if stored records or bytes are limited, and so have to be counted.
     pub const fn is_capped(&self) -> bool {
         self.active_keys.is_some() || self.stored_bytes.is_some()
     }
 
-    /// Whether use has to be shared with other nodes.
+    /// Returns true if a rate is limited, and so use has to be shared with other nodes.
     pub const fn is_rated(&self) -> bool {
         self.new_keys.is_some() || self.lookups.is_some()
     }
 }
 
-/// How much everybody may use.
+/// Limits of all subjects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Each tenant, with all its callers together.
+    /// Limits of each tenant, with all its callers together.
     pub tenant: Allowance,
-    /// Each caller.
+    /// Limits of each caller.
     pub caller: Allowance,
-    /// Those who may use more, or less.
+    /// Subjects with other limits.
     pub exceptions: Vec<Exception>,
 }
 
-/// What one tenant, or one caller, may use instead.
+/// Other limits of one tenant or one caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exception {
     /// The tenant.
     pub tenant: String,
-    /// The caller; `None`: the tenant with all its callers.
+    /// The caller; `None` for the tenant with all its callers.
     pub caller: Option<String>,
-    /// What is `None` stays as it is for everybody.
+    /// Other limits; `None` keeps the general one.
     pub allowance: Allowance,
 }
 
 impl Limits {
-    /// What the subject may use.
+    /// Returns the limits of the subject.
     pub fn of(&self, subject: &Subject) -> Allowance {
         let usual = if subject.caller.is_some() { self.caller } else { self.tenant };
         let is_about = |exception: &&Exception| {
@@ -177,12 +179,12 @@ impl Limits {
         exceptions.fold(usual, |allowance, exception| allowance.replaced_by(&exception.allowance))
     }
 
-    /// Whether anything is limited at all.
+    /// Returns true if anything is limited.
     pub fn is_anything(&self) -> bool {
         self.allowances().any(|allowance| allowance.is_capped() || allowance.is_rated())
     }
 
-    /// Whether what is kept has to be counted for anybody.
+    /// Returns true if stored records or bytes of any subject have to be counted.
     pub fn is_capped(&self) -> bool {
         self.allowances().any(Allowance::is_capped)
     }
@@ -192,7 +194,7 @@ impl Limits {
     }
 }
 
-/// What can be used up.
+/// Kinds of limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Limit {
     /// [`Allowance::new_keys`].
@@ -206,7 +208,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// What it is called in settings and labels.
+    /// Returns the limit's name in settings and labels.
     pub const fn as_str(self) -> &'static str {
         match self {
             Limit::NewKeys => "new_keys",
@@ -217,16 +219,16 @@ impl Limit {
     }
 }
 
-/// Something is used up.
+/// An exceeded limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exceeded {
-    /// What.
+    /// The limit.
     pub limit: Limit,
-    /// When it is worth asking again.
+    /// Delay before a retry is useful.
     pub retry_after: Duration,
 }
 
-/// What was used.
+/// Numbers of uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Used {
     /// New keys.
@@ -246,8 +248,9 @@ impl Used {
     }
 }
 
-/// Periods of a rate that the store keeps at most as taken. Nodes that cannot see each other for a moment may take a whole
-/// period each; beyond so many of them that is not paid back. It also bounds for how long a wrong level can refuse a subject.
+/// Maximum number of periods of a rate that the store keeps as taken. Nodes that cannot see each other for a
+/// moment may each take a whole period; use beyond this number is not paid back. It also bounds the time for
+/// which a wrong level can refuse a subject.
 pub const LONGEST_DEBT: u32 = 16;
 
 /// The interval at which a node reports its use. Use is charged as of the beginning of that interval, since the rate has
@@ -257,32 +260,32 @@ pub const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// Time until each rate of a subject is whole again; zero if it is whole, or not limited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Level {
-    /// Of [`Allowance::new_keys`].
+    /// Time for [`Allowance::new_keys`].
     pub new_keys: Duration,
-    /// Of [`Allowance::lookups`].
+    /// Time for [`Allowance::lookups`].
     pub lookups: Duration,
 }
 
-/// One node's use of one rate, for the store.
+/// One node's use of one rate, as reported to the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Charge {
-    /// Uses that were not reported before.
+    /// Number of uses not reported before.
     pub count: u64,
-    /// The time of the rate that they take up.
+    /// Time of the rate that they take up.
     pub cost: Duration,
-    /// The time until the rate would be whole again if this node alone had used it.
+    /// Time until the rate would be whole again if only this node had used it.
     pub own: Duration,
-    /// The longest time until it is whole again that is kept.
+    /// Longest stored time until the rate is whole again.
     pub longest: Duration,
 }
 
 impl Charge {
-    /// Returns when the rate is whole again, if that was `kept` before.
+    /// Returns the time at which the rate is whole again, given its `kept` time before.
     ///
-    /// A node's own use counts at least, so that a report that was lost is made up for by the next one.
+    /// The node's own use is the minimum, so that the next report makes up for a lost one.
     pub fn whole_at(&self, kept: Timestamp, now: Timestamp) -> Timestamp {
         let millis = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
-        // A part of a millisecond counts as a whole one: nothing is free.
+        // A part of a millisecond counts as a whole one, so that every use costs something.
         let cost =
             millis(self.cost).saturating_add(i64::from(!self.cost.subsec_nanos().is_multiple_of(1_000_000)));
         let begun = kept.as_millis().max(now.as_millis().saturating_sub(millis(REPORT_EVERY)));
@@ -295,14 +298,14 @@ impl Charge {
 /// One node's use of a subject's rates since its last report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsageReport {
-    /// New keys.
+    /// Charge for new keys.
     pub new_keys: Charge,
-    /// Look-ups.
+    /// Charge for look-ups.
     pub lookups: Charge,
 }
 
 impl UsageReport {
-    /// The uses.
+    /// Returns the reported uses.
     pub const fn used(&self) -> Used {
         Used { new_keys: self.new_keys.count, lookups: self.lookups.count }
     }
@@ -311,18 +314,18 @@ impl UsageReport {
 /// The use of one subject, as a store keeps it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UsageEntry {
-    /// The uses that were ever reported, as far as they are remembered.
+    /// Reported uses, as far as they are remembered.
     pub used: Used,
-    /// The time of the last report.
+    /// Time of the last report.
     pub used_at: Timestamp,
-    /// The time at which new keys are whole again.
+    /// Time at which the rate of new keys is whole again.
     pub new_keys_whole_at: Timestamp,
-    /// The time at which look-ups are whole again.
+    /// Time at which the rate of look-ups is whole again.
     pub lookups_whole_at: Timestamp,
 }
 
 impl UsageEntry {
-    /// The use of a subject that nobody has reported about.
+    /// Entry of a subject without a report.
     pub const UNUSED: UsageEntry = UsageEntry {
         used: Used { new_keys: 0, lookups: 0 },
         used_at: Timestamp::from_millis(0),
@@ -330,7 +333,7 @@ impl UsageEntry {
         lookups_whole_at: Timestamp::from_millis(0),
     };
 
-    /// Returns the use after a report.
+    /// Returns the entry after a report.
     #[must_use]
     pub fn charged(&self, report: &UsageReport, now: Timestamp) -> UsageEntry {
         UsageEntry {
@@ -346,56 +349,58 @@ impl UsageEntry {
         Level { new_keys: self.new_keys_whole_at.since(now), lookups: self.lookups_whole_at.since(now) }
     }
 
-    /// Says whether the subject has used nothing for so long, and every rate is whole again.
+    /// Returns true if the subject has used nothing for the time `idle` and every rate is whole again.
     pub fn is_idle(&self, idle: Duration, now: Timestamp) -> bool {
         now.since(self.used_at) >= idle && self.level(now) == Level::default()
     }
 }
 
-/// A part of the subjects that have used something, in the order of their names.
+/// Selects a page of the subjects with use, ordered by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UsageFilter {
-    /// Only this tenant and its callers.
+    /// Tenant of the subjects, with its callers.
     pub tenant: Option<String>,
-    /// Only those behind this one.
+    /// Last subject of the previous page: only subjects after it.
     pub after: Option<Subject>,
-    /// At most so many.
+    /// Maximum number of subjects.
     pub limit: usize,
 }
 
-/// What is kept for somebody.
+/// Stored amounts of a subject.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoredAmount {
-    /// Records.
+    /// Number of records.
     pub keys: u64,
     /// Bytes of their responses, and of requests that wait for a worker.
     pub bytes: u64,
 }
 
-/// Counts for all nodes together. The use of the last moment may be lost with a crash: a quota is a bound on use, not a bill.
+/// Counts use for all nodes together. A crash may lose the last moment of use: a quota is a limit, not a
+/// bill.
 #[async_trait]
 pub trait Usage: Send + Sync + 'static {
-    /// Makes [`kept`](Usage::kept) fast, where that needs something. It may take long on a large store, and commands
-    /// that other nodes carry out go on meanwhile.
+    /// Makes [`kept`](Usage::kept) fast, if that needs preparation. It may take long on a large store;
+    /// commands on other nodes continue meanwhile.
     async fn prepare(&self) -> Result<(), StoreError>;
 
-    /// Writes reports down, as [`UsageEntry::charged`] says. Returns the levels after them, in the same order. No subject is
-    /// named twice.
+    /// Stores reports by [`UsageEntry::charged`]. Returns the levels after them, in the same order. No
+    /// subject occurs twice.
     async fn report(&self, reports: &[(Subject, UsageReport)]) -> Result<Vec<Level>, StoreError>;
 
     /// Returns the level of a subject.
     async fn level(&self, subject: &Subject) -> Result<Level, StoreError>;
 
-    /// Lists the use of subjects, by tenant and caller; a tenant comes before its callers. Returns the store's time, too.
+    /// Lists the use of subjects, ordered by tenant and caller; a tenant precedes its callers. Returns the
+    /// store's time, too.
     async fn list_usage(
         &self,
         filter: &UsageFilter,
     ) -> Result<(Vec<(Subject, UsageEntry)>, Timestamp), StoreError>;
 
-    /// Counts what is kept for a subject.
+    /// Counts the stored records and bytes of a subject.
     async fn kept(&self, subject: &Subject) -> Result<StoredAmount, StoreError>;
 
-    /// Forgets at most `limit` subjects that are [idle](UsageEntry::is_idle). Says how many it forgot.
+    /// Deletes at most `limit` [idle](UsageEntry::is_idle) subjects. Returns their number.
     async fn forget(&self, idle: Duration, limit: usize) -> Result<usize, StoreError>;
 }
 

@@ -1,63 +1,66 @@
-//! The reading of evidence: what the answers and the events of a provider mean. Plain data: settings and services describe it,
-//! `semel-flow` reads by it.
+//! Rules for reading evidence in the answers and events of a provider. Plain data: settings and services
+//! describe them, `semel-flow` applies them.
 
 use http::{HeaderName, StatusCode};
 
 use crate::pointer::JsonPointer;
 use crate::transition::Proof;
 
-/// The largest answer of a provider that is read.
+/// Largest answer of a provider that is read, in bytes.
 pub const MAX_ANSWER: usize = 1 << 20;
 
-/// The meaning of a provider that does not know a command.
+/// Meaning of an answer that the provider does not know a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NotFound {
-    /// Nothing: it may not know it yet.
+    /// No evidence: the provider may not know it yet.
     #[default]
     Unknown,
-    /// It was not executed. With [`LookUpReading::deduplicates`] the key is free at once, else after the quarantine.
+    /// The command was not executed. With [`LookUpReading::deduplicates`] the key is free at once, otherwise
+    /// after the quarantine.
     NotExecuted,
 }
 
-/// The meaning of a provider that answers 410.
+/// Meaning of an answer with 410.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gone {
-    /// Nothing: the path may be gone, and not the command.
+    /// No evidence: the path may be gone, and not the command.
     #[default]
     NoAnswer,
-    /// It holds a tombstone, if the command's reference is in the answer.
+    /// A tombstone, if the answer contains the command's reference.
     Tombstone,
 }
 
-/// The reading of a provider's answer.
+/// Rules for reading a provider's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookUpReading {
-    /// The place of the object that stands for the command; the whole answer if there is none.
+    /// Pointer to the object of the command; `None` for the whole answer.
     pub result: Option<JsonPointer>,
-    /// The place of the operation id in it, to be sure that it is about this command. Without it, the status tells.
+    /// Pointer to the operation id in that object, which confirms that it is about this command. Without it,
+    /// the status decides.
     pub reference: Option<JsonPointer>,
-    /// The place of the word in it for what became of the command. Without it, that its reference is there means that it took place.
+    /// Pointer to the command's status word in that object. Without it, the presence of the reference means
+    /// "executed".
     pub status: Option<JsonPointer>,
-    /// The words that mean: it took place.
+    /// Words that mean "executed".
     pub executed: Vec<String>,
-    /// The words that mean: it failed for good.
+    /// Words that mean "failed for good".
     pub failed: Vec<String>,
-    /// The words that mean: the provider is still at it.
+    /// Words that mean "still in progress".
     pub pending: Vec<String>,
-    /// The meaning of an answer that the provider does not know it.
+    /// Meaning of an answer that the provider does not know the command.
     pub not_found: NotFound,
-    /// The meaning of an answer with 410.
+    /// Meaning of an answer with 410.
     pub gone: Gone,
-    /// True if the provider deduplicates on our operation id, or a key that is made of it: then nothing can take place twice
-    /// there, and "not executed" frees the key at once.
+    /// True if the provider deduplicates on our operation id, or on a key that contains it. Then no effect
+    /// can happen twice there, and "not executed" frees the key at once.
     pub deduplicates: bool,
-    /// The place in the object of the body that retries get; the whole object if there is none.
+    /// Pointer in the object to the response body for retries; `None` for the whole object.
     pub response: Option<JsonPointer>,
-    /// The status that retries get if it took place: below 400.
+    /// Status for retries of an executed command: below 400.
     pub response_status: StatusCode,
-    /// The status that retries get if it failed: 400 or more.
+    /// Status for retries of a failed command: 400 or more.
     pub failed_status: StatusCode,
-    /// The largest body that is kept for retries; of a larger one only the status is.
+    /// Largest body that is stored for retries; of a larger one, only the status is stored.
     pub max_response: usize,
 }
 
@@ -81,41 +84,42 @@ impl Default for LookUpReading {
     }
 }
 
-/// The reading of an event.
+/// Rules for reading an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventReading {
-    /// The place of its name. With [`Scheme::Semel`] it may be left to the header `Semel-Event-Id`.
+    /// Pointer to the event's id. With [`Scheme::Semel`] the header `Semel-Event-Id` may carry it instead.
     pub event_id: Option<JsonPointer>,
-    /// The place of the operation id, or of a key that begins with it and a colon.
+    /// Pointer to the operation id, or to a key that begins with it and a colon.
     pub operation_id: JsonPointer,
-    /// The place of the attempt, as the provider got it in `Semel-Attempt`, if it repeats it.
+    /// Pointer to the attempt, as the provider got it in `Semel-Attempt`, if the event repeats it.
     pub attempt: Option<JsonPointer>,
-    /// The place of the word for what became of the command.
+    /// Pointer to the command's status word.
     pub verdict: JsonPointer,
-    /// The words that mean: it took place.
+    /// Words that mean "executed".
     pub executed: Vec<String>,
-    /// The words that mean: it failed for good.
+    /// Words that mean "failed for good".
     pub failed: Vec<String>,
-    /// The words that mean: it did not take place, and never will for this reason.
+    /// Words that mean "not executed", and the proof that it never will be.
     pub not_executed: Option<(Vec<String>, Proof)>,
-    /// The place of the body that retries get; the whole event if there is none.
+    /// Pointer to the response body for retries; `None` for the whole event.
     pub response: Option<JsonPointer>,
-    /// The status that retries get if it took place: below 400.
+    /// Status for retries of an executed command: below 400.
     pub response_status: StatusCode,
-    /// The status that retries get if it failed: 400 or more.
+    /// Status for retries of a failed command: 400 or more.
     pub failed_status: StatusCode,
 }
 
-/// The way in which a source signs its events.
+/// Signature scheme of a source of events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Scheme {
-    /// `Semel-Signature: t=…,v1=…` over `t.eventId.body`, with the id in `Semel-Event-Id`: as Semel's own outbox signs.
+    /// `Semel-Signature: t=…,v1=…` over `t.eventId.body`, with the id in `Semel-Event-Id`: the scheme of
+    /// Semel's own outbox.
     #[default]
     Semel,
     /// `Stripe-Signature: t=…,v1=…` over `t.body`.
     Stripe,
-    /// `sha256=…` over the body, in this header. It has no time: who has seen an event can send it again for ever, and only
-    /// its id tells.
+    /// `sha256=…` over the body, in this header. The signature has no time: an observer can send an event
+    /// again for ever, and only its id reveals that.
     Body(HeaderName),
 }
 

@@ -1,9 +1,7 @@
-//! Evidence about commands whose outcome is unknown: what a look-up finds, what is done after it ([`after_look`], the one
-//! place that decides it), what evidence means for a command that it cannot settle ([`bearing`]), and the contract of
-//! whoever keeps evidence that came by itself.
-//!
-//! Whether evidence settles a command is not decided here: [`transition`](crate::transition::transition()) does, by
-//! [`Event::Resolve`](crate::Event::Resolve).
+//! Evidence about commands in state `Unknown`: the results of look-ups, the next step after one
+//! ([`after_look`], the only place that decides it), the comparison of evidence with records ([`bearing`]),
+//! and the contract of the store of evidence. [`transition`](crate::transition::transition()) decides, by
+//! [`Event::Resolve`](crate::Event::Resolve), if evidence settles a command.
 
 use std::time::Duration;
 
@@ -19,34 +17,35 @@ use crate::store_error::StoreError;
 use crate::time::Timestamp;
 use crate::transition::{About, Proof, ReferenceWrite, Verdict};
 
-/// What a look-up says about a command.
+/// Result of a look-up of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LookUpAnswer {
-    /// It took place, and this is what retries get. A status of 400 or more is no success, and counts as no answer.
-    Executed(StoredResult),
-    /// It was answered with a stable failure, and this is what retries get. A status below 400 is no failure, and counts
+    /// The command was executed; retries get this result. A status of 400 or more is no success, and counts
     /// as no answer.
+    Executed(StoredResult),
+    /// The command failed for good; retries get this result. A status below 400 is no failure, and counts as
+    /// no answer.
     Failed(StoredResult),
-    /// It did not take place.
+    /// The command was not executed.
     NotExecuted(Proof),
-    /// Whoever carries it out is still at it.
+    /// The command is still in progress.
     Pending,
-    /// Nothing was learnt.
+    /// The look-up brought no evidence.
     NoAnswer {
-        /// What happened.
+        /// Description of what happened.
         why: String,
-        /// How long whoever was asked wants to be left alone.
+        /// Backoff that the provider asks for.
         retry_after: Option<Duration>,
     },
 }
 
 impl LookUpAnswer {
-    /// Nothing was learnt, for this reason.
+    /// Returns a result without evidence, for this reason.
     pub fn no_answer(why: impl Into<String>) -> LookUpAnswer {
         LookUpAnswer::NoAnswer { why: why.into(), retry_after: None }
     }
 
-    /// The verdict, if it is one.
+    /// Returns the verdict, if there is one.
     pub fn verdict(&self) -> Option<Verdict> {
         match self {
             LookUpAnswer::Executed(result) if result.status < 400 => Some(Verdict::Succeeded),
@@ -59,7 +58,7 @@ impl LookUpAnswer {
         }
     }
 
-    /// What settles the command, if it is a verdict.
+    /// Returns the change that settles the command, if there is a verdict.
     pub fn change(&self) -> Option<Change> {
         self.verdict()?;
         match self {
@@ -73,7 +72,7 @@ impl LookUpAnswer {
 }
 
 impl Verdict {
-    /// Its name in metrics, logs and on the command line.
+    /// Returns the result's name in metrics, logs and on the command line.
     pub const fn as_str(&self) -> &'static str {
         match self {
             Verdict::Succeeded => "executed",
@@ -83,19 +82,19 @@ impl Verdict {
     }
 }
 
-/// How often evidence is sought, and how long it takes until the next time.
+/// Limits and waits of look-ups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReconcileTerms {
-    /// The wait after the first look. It doubles with every further one.
+    /// Wait after the first look-up. It doubles with every further one.
     pub first_delay: Duration,
-    /// No wait is longer, whatever whoever was asked wants.
+    /// Longest wait, whatever the provider asks for.
     pub max_delay: Duration,
-    /// A command that was put off so often is left to an operator.
+    /// Number of look-ups after which a command is left to an operator.
     pub max_attempts: u32,
 }
 
 impl Default for ReconcileTerms {
-    /// Twenty looks in about half a day.
+    /// Returns twenty look-ups in about half a day.
     fn default() -> ReconcileTerms {
         ReconcileTerms {
             first_delay: Duration::from_secs(5),
@@ -106,8 +105,8 @@ impl Default for ReconcileTerms {
 }
 
 impl ReconcileTerms {
-    /// How long after its `attempts`-th look a command is looked for again. `chance`, drawn anew for every look, moves
-    /// the wait between its half and its whole.
+    /// Returns the wait after the `attempts`-th look-up. `chance`, drawn anew for every look-up, moves the
+    /// wait between half and all of it.
     pub fn wait(&self, attempts: u32, chance: u32) -> Duration {
         backoff(self.first_delay, self.max_delay, attempts, chance)
     }
@@ -116,19 +115,19 @@ impl ReconcileTerms {
 /// The options of a reconciler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReconcilerOptions {
-    /// The interval at which it looks for commands that are due.
+    /// Interval between searches for due commands.
     pub interval: Duration,
-    /// The number of commands that it reads at a time.
+    /// Number of commands read at a time.
     pub batch: usize,
-    /// The number of look-ups that are made at the same time.
+    /// Number of concurrent look-ups.
     pub concurrency: usize,
-    /// The longest that one look-up may take. The next one comes after twice this time at the earliest.
+    /// Timeout of one look-up. The next look-up comes after at least twice this time.
     pub timeout: Duration,
-    /// The number of looks for a command, and the waits between them.
+    /// Limits and waits of look-ups.
     pub terms: ReconcileTerms,
-    /// The time that evidence that came by itself is kept, so that it is recognised when it comes again.
+    /// Retention of received evidence, so that a repeated event is recognised.
     pub retention: Duration,
-    /// The interval at which dead letters are counted, and old evidence is deleted.
+    /// Interval at which dead letters are counted and old evidence is deleted.
     pub upkeep: Duration,
 }
 
@@ -146,22 +145,23 @@ impl Default for ReconcilerOptions {
     }
 }
 
-/// What is done after a look.
+/// The next step after a look-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LookedNext {
-    /// The command is settled with this verdict, if its state allows it.
+    /// Settle the command with this verdict, if its state allows it.
     Settle(Verdict),
-    /// It is looked for again, so long after the store's present.
+    /// Look again after this wait, counted from the store's time.
     Again {
-        /// How long.
+        /// The wait.
         after: Duration,
     },
-    /// It is not looked for again by itself: it waits for an operator.
+    /// Give up: the command waits for an operator.
     GiveUp,
 }
 
-/// What is done after the `attempts`-th look for a command. A provider that is still at it after the last look is left to
-/// an operator like one that never answers: an unknown that nobody notices is worse than one that somebody looks at.
+/// Decides the next step after the `attempts`-th look-up of a command. A command that is still in progress at
+/// the provider after the last look-up is left to an operator, like one without an answer: an unknown outcome
+/// must not go unnoticed.
 pub fn after_look(attempts: u32, found: &LookUpAnswer, terms: &ReconcileTerms, chance: u32) -> LookedNext {
     if let Some(verdict) = found.verdict() {
         return LookedNext::Settle(verdict);
@@ -179,8 +179,8 @@ pub fn after_look(attempts: u32, found: &LookUpAnswer, terms: &ReconcileTerms, c
     LookedNext::Again { after: terms.wait(attempts, chance).max(asked.min(terms.max_delay)) }
 }
 
-/// Whether nobody looks for this command any more by itself: it was given up, and waits for an operator, or for evidence
-/// that comes by itself.
+/// Returns true for a dead letter: look-ups have ended, and the command waits for an operator or for received
+/// evidence.
 pub const fn is_dead_letter(state: &State) -> bool {
     match state {
         State::Unknown { reconcile_after, .. } => reconcile_after.as_millis() >= Timestamp::MAX.as_millis(),
@@ -193,20 +193,20 @@ pub const fn is_dead_letter(state: &State) -> bool {
     }
 }
 
-/// What evidence means for a command, beside what it settles.
+/// Meaning of evidence for a command that it does not settle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bearing {
-    /// It may be needed later.
+    /// The evidence may be needed later.
     Waits,
-    /// The record says the same, or nothing any more.
+    /// The record agrees, or says nothing any more.
     Confirms,
-    /// The record says otherwise: somebody was wrong, and the command may have taken place more than once.
+    /// The record disagrees: one of the two is wrong, and the command may have been executed more than once.
     Contradicts,
 }
 
 impl Bearing {
-    /// What becomes of the business reference of a command that evidence of this verdict bears on. An effect that a record
-    /// denies is there all the same: nobody else is to make it again.
+    /// Returns the write to the business reference of the command for evidence of this verdict. An effect
+    /// exists even if the record denies it, so no other command may get the reference.
     pub fn reference(self, verdict: Verdict) -> ReferenceWrite {
         match (self, verdict) {
             (Bearing::Contradicts, Verdict::Succeeded) => ReferenceWrite::TakeBack,
@@ -215,15 +215,16 @@ impl Bearing {
     }
 }
 
-/// Compares evidence with a record: with the one that refused it, or with the one that it has just settled. `deduplicates` says
-/// that whoever carries the command out does so once, however often it is asked.
+/// Compares evidence with a record: the one that refused it, or the one that it has just settled.
+/// `deduplicates` is true if the provider executes the command once, however often it is called.
 ///
 /// A stable failure and "not executed" do not contradict each other: neither had an effect.
 pub fn bearing(record: &Record, verdict: Verdict, about: About, deduplicates: bool) -> Bearing {
     bearing_on(&record.head, record.history.settled_as(), verdict, about, deduplicates)
 }
 
-/// Compares evidence with a head, and with the state that an expired record was settled in, if that is known.
+/// Compares evidence with a head, and with the state in which an expired record was settled, if that is
+/// known.
 pub fn bearing_on(
     head: &Head,
     settled_as: Option<StateName>,
@@ -243,19 +244,20 @@ pub fn bearing_on(
     };
     let is_earlier = about.is_before(head.epoch);
     match (had_effect, said) {
-        // Each attempt before the last was taken for not executed, unless the record says that it may have run.
+        // Each attempt before the last counted as not executed, unless the record says that it may have run.
         (true, true) if is_earlier && !deduplicates && !head.earlier_may_have_run => Bearing::Contradicts,
-        // Which is why there was another attempt.
+        // The earlier attempt did not execute, which is why there was another one.
         (false, true) if is_earlier => Bearing::Confirms,
         (true, true) | (false, false) => Bearing::Confirms,
         (true, false) | (false, true) => Bearing::Contradicts,
     }
 }
 
-/// The action that a note names if evidence contradicts what is known of a command.
+/// Action of a note about evidence that contradicts the record of a command.
 pub const CONTRADICTION: &str = "contradiction";
 
-/// Compares the word of the executor of attempt `epoch` with the record that fenced it; `None` if there is no record any more.
+/// Compares the word of the executor of attempt `epoch` with the record that fenced it; `None` if the record
+/// is gone.
 pub fn bearing_of_fenced(record: Option<&Record>, verdict: Verdict, epoch: Epoch) -> Bearing {
     let had_effect = verdict == Verdict::Succeeded;
     let about = About::UpTo(epoch);
@@ -263,20 +265,20 @@ pub fn bearing_of_fenced(record: Option<&Record>, verdict: Verdict, epoch: Epoch
         return if had_effect { Bearing::Contradicts } else { Bearing::Confirms };
     };
     match bearing(record, verdict, about, false) {
-        // A later attempt runs, or ran: this one was taken for not executed.
+        // A later attempt runs, or ran: this one counted as not executed.
         Bearing::Waits
             if had_effect && about.is_before(record.head.epoch) && !record.head.earlier_may_have_run =>
         {
             Bearing::Contradicts
         }
-        // No effect, or one that was reckoned with.
+        // The evidence shows no effect, or one that the record allowed for.
         Bearing::Waits => Bearing::Confirms,
         settled @ (Bearing::Confirms | Bearing::Contradicts) => settled,
     }
 }
 
-/// Compares evidence with the notes about a command whose record is gone. Without a verdict among them, it may have been about
-/// any command.
+/// Compares evidence with the notes about a command whose record is gone. Without a verdict among them, the
+/// evidence may be about any command.
 pub fn bearing_on_notes(notes: &[NoteTaken], verdict: Verdict) -> Bearing {
     let had_effect = verdict == Verdict::Succeeded;
     match notes.iter().rev().find_map(|taken| taken.note.says_executed()) {
@@ -286,30 +288,31 @@ pub fn bearing_on_notes(notes: &[NoteTaken], verdict: Verdict) -> Bearing {
     }
 }
 
-/// Evidence that came by itself, such as by a webhook.
+/// Evidence that a provider sent unasked, such as by a webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statement {
-    /// Who says so.
+    /// Source of the statement.
     pub source: String,
-    /// By which name, so that it is heard once.
+    /// Id of the event at the source, for deduplication.
     pub event_id: String,
-    /// The command it is about.
+    /// Command that the statement is about.
     pub operation_id: OperationId,
-    /// What was seen, for people.
+    /// Description of the evidence, for people.
     pub seen: String,
-    /// The attempt that it names, if it names one.
+    /// Attempt that the statement names, if it names one.
     pub attempt: Option<Epoch>,
-    /// When it was heard, by the store's clock; `None` before it is kept.
+    /// Time of receipt, by the store's clock; `None` before the statement is stored.
     pub received_at: Option<Timestamp>,
-    /// Digest of what it says, which tells an event that comes again from another one of its name.
+    /// Digest of the content, which distinguishes a repeated event from another one with its id.
     pub content: [u8; 32],
     found: LookUpAnswer,
     verdict: Verdict,
 }
 
 impl Statement {
-    /// What `source` says under this name; `None` if it is no verdict, or one that cannot be kept for later: "not executed"
-    /// with no better proof than a quarantine says what was so when it was said, and a call may have landed since.
+    /// Returns a statement of `source` under this event id; `None` if it has no verdict, or one that cannot
+    /// be stored for later: "not executed" with a quarantine as its only proof was true at its time, and a
+    /// call may have landed since.
     pub fn new(
         source: String,
         event_id: String,
@@ -325,17 +328,17 @@ impl Statement {
         Some(said.digested(true))
     }
 
-    /// The same, heard at this moment by the store's clock.
+    /// Sets the time of receipt, by the store's clock.
     pub fn heard_at(self, now: Timestamp) -> Statement {
         Statement { received_at: Some(now), ..self }
     }
 
-    /// The same, about the attempt that it names.
+    /// Sets the attempt that the statement names.
     pub fn of_attempt(self, attempt: Option<Epoch>) -> Statement {
         Statement { attempt, ..self }.digested(true)
     }
 
-    /// The same, recognised by what it says and not by the response that it brings, which may be another one each time.
+    /// Returns the statement with a digest of its content without its response, which may differ each time.
     pub fn without_its_response(self) -> Statement {
         self.digested(false)
     }
@@ -358,12 +361,13 @@ impl Statement {
         Statement { content: digest.finalize().into(), ..self }
     }
 
-    /// Returns true for a statement that says something else than one of the same name that was kept before.
+    /// Returns true if the content differs from that of a stored statement with the same id.
     pub fn differs_from(&self, kept: &[u8]) -> bool {
         self.content != kept
     }
 
-    /// The attempt of its command that it is about: the one that it names, or one that was begun when it was heard.
+    /// Returns the attempt that the statement is about: the one that it names, or one that had begun at its
+    /// receipt.
     pub fn about(&self, record: &Record) -> About {
         let epoch = record.head.epoch;
         match (self.attempt, self.received_at.zip(record.history.began(epoch))) {
@@ -374,17 +378,17 @@ impl Statement {
         }
     }
 
-    /// What it says.
+    /// Returns the result that the statement reports.
     pub fn found(&self) -> &LookUpAnswer {
         &self.found
     }
 
-    /// Its verdict.
+    /// Returns the statement's verdict.
     pub fn verdict(&self) -> Verdict {
         self.verdict
     }
 
-    /// What retries get, if it says so.
+    /// Returns the result for retries, if the statement has one.
     pub fn result(&self) -> Option<&StoredResult> {
         match &self.found {
             LookUpAnswer::Executed(result) | LookUpAnswer::Failed(result) => Some(result),
@@ -392,7 +396,7 @@ impl Statement {
         }
     }
 
-    /// The same, with another form of its result, if it has one: sealed, for a store.
+    /// Returns a copy with its result, if any, in another form: sealed, for a store.
     pub fn with_result(&self, result: StoredResult) -> Statement {
         let found = match &self.found {
             LookUpAnswer::Executed(_) => LookUpAnswer::Executed(result),
@@ -406,32 +410,32 @@ impl Statement {
     }
 }
 
-/// Whether a statement was heard before.
+/// Novelty of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// It is kept from now on.
+    /// The statement is new, and stored from now on.
     New,
-    /// It was kept before.
+    /// The statement was stored before.
     Before,
-    /// Another one of this source and name was kept before, and stays as it was.
+    /// Another statement with this source and id was stored before, and stays unchanged.
     Other,
 }
 
-/// What became of a statement.
+/// Outcome of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatementOutcome {
-    /// It settled its command.
+    /// The statement settled its command.
     Used,
-    /// Its command was settled, and the record says the same.
+    /// The command was already settled, and the record agrees.
     Confirmed,
-    /// Its command was settled, and the record says otherwise.
+    /// The command was already settled, and the record disagrees.
     Contradicted,
-    /// Its source has nothing to do with its command.
+    /// The source is not responsible for the command.
     OutOfBounds,
 }
 
 impl StatementOutcome {
-    /// Its name in columns.
+    /// Returns the outcome's name in columns.
     pub const fn as_str(self) -> &'static str {
         match self {
             StatementOutcome::Used => "used",
@@ -442,44 +446,45 @@ impl StatementOutcome {
     }
 }
 
-/// A page of what is said about a command and is not done.
+/// A page of open statements about a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OpenStatements {
-    /// Those that can be read, the first heard first.
+    /// Readable statements, in the order of receipt.
     pub statements: Vec<Statement>,
-    /// How many there are beside them that cannot, whatever they say.
+    /// Number of unreadable statements on the page.
     pub unreadable: usize,
-    /// The last of this page, if there may be more after it.
+    /// Last statement of this page, if there may be more after it.
     pub last: Option<LastHeard>,
 }
 
-/// The last statement of a page.
+/// Last statement of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LastHeard {
-    /// When it was heard.
+    /// Time of receipt.
     pub received_at: Timestamp,
-    /// Who said it.
+    /// Source of the statement.
     pub source: String,
-    /// By which name.
+    /// Id of the event.
     pub event_id: String,
 }
 
 impl LastHeard {
-    /// What statements are ordered by.
+    /// Returns the sort key of statements.
     pub fn place(&self) -> (Timestamp, &str, &str) {
         (self.received_at, &self.source, &self.event_id)
     }
 }
 
-/// Keeps evidence that came by itself, until it was used or turned out not to be needed, and a while longer, so that it
-/// is recognised when it comes again.
+/// Keeps statements until they are used or no longer needed, and for some time after that, so that repeated
+/// events are recognised.
 #[async_trait]
 pub trait Evidence: Send + Sync + 'static {
-    /// Keeps a statement, unless one of the same source and name was kept before. An answer means that it is durable.
+    /// Stores a statement, unless one with the same source and id exists. A successful return means that it
+    /// is durable.
     async fn take_in(&self, statement: &Statement) -> Result<Heard, StoreError>;
 
-    /// At most `limit` statements about this command that are not done, readable or not, the first heard first, from the
-    /// one after `after` on.
+    /// Returns at most `limit` open statements about this command after `after`, readable or not, in the
+    /// order of receipt.
     async fn open_statements(
         &self,
         operation_id: OperationId,
@@ -487,15 +492,15 @@ pub trait Evidence: Send + Sync + 'static {
         limit: usize,
     ) -> Result<OpenStatements, StoreError>;
 
-    /// At most `limit` commands about which there are statements that are not done, in the order of their ids, from the
-    /// one after `after` on.
+    /// Returns at most `limit` commands with open statements after `after`, ordered by id.
     async fn commands_with_evidence(
         &self,
         after: Option<OperationId>,
         limit: usize,
     ) -> Result<Vec<OperationId>, StoreError>;
 
-    /// The statement of this source and name is done. `false` if it was before, or is not kept.
+    /// Closes the statement with this source and id. Returns `false` if it was already closed, or is not
+    /// stored.
     async fn close_statement(
         &self,
         source: &str,
@@ -503,9 +508,9 @@ pub trait Evidence: Send + Sync + 'static {
         outcome: StatementOutcome,
     ) -> Result<bool, StoreError>;
 
-    /// The statement of this source and name is done, and contradicts what is known of its command: the note is kept in the
-    /// audit log, and the command's business reference is taken back if `reference` says so and nobody else holds it, in the
-    /// same write. `false` if it was done before, or is not kept.
+    /// Closes a statement that contradicts the record of its command. The same write stores the note in the
+    /// audit log and, if `reference` says so and no other command holds it, takes the command's business
+    /// reference back. Returns `false` if the statement was already closed, or is not stored.
     async fn contradict(
         &self,
         source: &str,
@@ -514,8 +519,8 @@ pub trait Evidence: Send + Sync + 'static {
         reference: ReferenceWrite,
     ) -> Result<bool, StoreError>;
 
-    /// Deletes at most `limit` statements that were heard longer ago than `retention`, but for those that are not done and
-    /// whose command may still need them: it waits, runs or is unknown. Says how many.
+    /// Deletes at most `limit` statements that were received longer ago than `retention`, except open ones
+    /// whose command may still need them: it waits, runs or is unknown. Returns their number.
     async fn reap_statements(&self, retention: Duration, limit: usize) -> Result<usize, StoreError>;
 }
 

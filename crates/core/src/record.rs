@@ -1,4 +1,4 @@
-//! What a store keeps for one command: the [`Head`] the protocol decides on, and what it carries.
+//! The record of one command: the [`Head`] that the protocol decides on, and the data around it.
 
 use crate::history::History;
 use crate::ids::OperationId;
@@ -10,106 +10,108 @@ use crate::state::{Head, State};
 use crate::time::Timestamp;
 use crate::transition::{Attempt, Write};
 
-/// What a store keeps for one command.
+/// A store's record of one command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// The digest of its scope.
+    /// Digest of the command's scope.
     pub id: RecordId,
-    /// Its name towards clients, operators and providers.
+    /// Id of the command towards clients, operators and providers.
     pub operation_id: OperationId,
-    /// Who asked for it.
+    /// Principal that sent the command.
     pub principal: Principal,
-    /// What was asked for.
+    /// Operation of the command.
     pub operation: OperationName,
-    /// The first 8 hex digits of the key's digest, to find a record by a log line.
+    /// First 8 hex digits of the key's digest, to find a record by a log line.
     pub key_hash_prefix: String,
-    /// When it was first claimed.
+    /// Time of the first claim.
     pub created_at: Timestamp,
-    /// When it last changed.
+    /// Time of the last change.
     pub updated_at: Timestamp,
-    /// Where it stands.
+    /// State of the command.
     pub head: Head,
-    /// What it came to, once it is settled.
+    /// Result of the command, once it is settled.
     pub result: Option<StoredResult>,
-    /// How it came there, for people.
+    /// Steps of the command, for people.
     pub history: History,
 }
 
-/// What a settled command came to.
+/// Result of a settled command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredResult {
-    /// The response that retries get.
+    /// Response for retries.
     pub response: StoredResponse,
-    /// The status of that response, readable without a key.
+    /// Status of that response, readable without a key.
     pub status: u16,
-    /// The address of what the command made, if it said so.
+    /// Address of the created resource, if the response has one.
     pub resource: Option<String>,
 }
 
 impl StoredResult {
-    /// What is stored of a command that came to this.
+    /// Returns the stored form of a response.
     pub fn of(kept: &Response) -> StoredResult {
         let resource = kept.resource().map(str::to_owned);
         StoredResult { response: kept.encode(), status: kept.status.as_u16(), resource }
     }
 }
 
-/// A request's wish to run a command, as it goes to the store.
+/// A request's claim on a command, as sent to the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Whose command it is.
+    /// Scope of the command.
     pub scope: Scope,
-    /// The command's id, should this be its first claim.
+    /// Id of the command if this is its first claim.
     pub operation_id: OperationId,
     /// The attempt.
     pub attempt: Attempt,
-    /// The business reference that the request carries, where the operation asks for one.
+    /// Business reference of the request, if the operation reads one.
     pub business_reference: Option<String>,
-    /// Former names of its operation. A record that is still live under one of them is the record.
+    /// Former names of the operation. A record that is still live under one of them is the command's record.
     pub former: Vec<OperationName>,
-    /// The request, where a worker may have to carry it out, or where it is kept until the outcome is known.
+    /// The request, if a worker may have to execute it, or if it is stored until the outcome is known.
     pub request: Option<StoredRequest>,
 }
 
-/// Who holds a business reference.
+/// Holder of a business reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// The command.
+    /// Id of the command.
     pub operation_id: OperationId,
-    /// Whose command it is.
+    /// Principal of the command.
     pub principal: Principal,
 }
 
 impl Claim {
-    /// The same claim, with its request kept until the outcome is known. A claim without a request stays as it is.
+    /// Sets the request to be stored until the outcome is known. A claim without a request stays unchanged.
     #[must_use]
     pub fn kept_while_unknown(mut self) -> Claim {
         self.attempt.terms.keep_request = self.request.is_some();
         self
     }
 
-    /// The ids of the records that this claim may be about, those of former names first, its own last.
+    /// Returns the ids of the records that this claim may be about: those of former names first, its own
+    /// last.
     pub fn record_ids(&self) -> impl Iterator<Item = RecordId> {
         let under =
             |name: &OperationName| Scope { operation: name.clone(), ..self.scope.clone() }.record_id();
         self.former.iter().map(under).chain(std::iter::once_with(|| self.scope.record_id()))
     }
 
-    /// The names under which its business reference may be held, its own first.
+    /// Returns the operation names under which the business reference may be held, its own first.
     pub fn reference_operations(&self) -> impl Iterator<Item = &OperationName> {
         std::iter::once(&self.scope.operation).chain(&self.former)
     }
 }
 
 impl Record {
-    /// Whether this claim made it: nobody had claimed it before.
+    /// Returns true if this claim created the record.
     pub fn is_first_of(&self, claim: &Claim) -> bool {
         self.head.token == claim.attempt.token
             && self.operation_id == claim.operation_id
             && self.head.epoch == 1
     }
 
-    /// The record after a write that made its outcome unknown, with what the executor saw; every other stays as it is.
+    /// Adds the executor's observation if `write` made the outcome unknown; otherwise returns the record
+    /// unchanged.
     pub fn observing(self, write: Write, seen: Option<&str>) -> Record {
         match (write, self.head.state, seen) {
             (Write::Update(_), State::Unknown { .. }, Some(seen)) => {
@@ -119,10 +121,10 @@ impl Record {
         }
     }
 
-    /// The record after `write`: `None` if it is to be deleted.
+    /// Returns the record after `write`; `None` if it is to be deleted.
     ///
-    /// `claim` is there for a claim, `result` for a change that settles the command. Stores that keep whole
-    /// records use this; SQL stores do the same in columns.
+    /// `claim` is set for a claim, `result` for a change that settles the command. Stores that keep whole
+    /// records use this function; SQL stores do the same in columns.
     pub fn after(
         before: Option<&Record>,
         write: Write,

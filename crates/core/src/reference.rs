@@ -1,15 +1,15 @@
-//! Which addresses are the service's own, so that what is there may be fetched from it. Pure.
+//! Recognises the service's own addresses, so that their content may be fetched from the service. Pure.
 //!
-//! Invariant: what comes out is a path, and it is only ever asked of the service itself. Whose address it was decides whether
-//! it is asked for at all, never where.
+//! Invariant: the result is a path, which is only ever requested from the service itself. The host of an
+//! address decides only if it is requested, never from where.
 
 use http::Uri;
 use http::uri::{Authority, PathAndQuery, Scheme};
 
 use crate::path::{RequestPath, is_reserved};
 
-/// The path of an address, if it is the service's own: a path from the root, or an `http` or `https` address at one of
-/// `hosts`. `None` if it is somebody else's, or could be read in two ways.
+/// Returns the path of one of the service's own addresses: a path from the root, or an `http` or `https`
+/// address at one of `hosts`. `None` for a foreign or ambiguous address.
 pub fn own_path(address: &str, hosts: &[&str]) -> Option<PathAndQuery> {
     let address = address.split('#').next().unwrap_or_default();
     let path = if address.starts_with('/') {
@@ -22,7 +22,7 @@ pub fn own_path(address: &str, hosts: &[&str]) -> Option<PathAndQuery> {
         }
         uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"))
     };
-    // Behind two slashes stands a host; what is doubtful otherwise is the service's own address, in its own words.
+    // A host follows two slashes; any other doubtful address is the service's own, in its own spelling.
     let form = RequestPath::read(path.path()).ok()?;
     let text = form.as_str();
     if text.starts_with("//") || is_reserved(text) {
@@ -34,7 +34,7 @@ pub fn own_path(address: &str, hosts: &[&str]) -> Option<PathAndQuery> {
     }
 }
 
-/// Whether an address of this scheme and authority is at `host`, which may name a port.
+/// Returns true if an address with this scheme and authority is at `host`, which may name a port.
 fn is_at(scheme: &Scheme, authority: &Authority, host: &str) -> bool {
     let default_port = match scheme.as_str() {
         "http" => ":80",

@@ -1,24 +1,24 @@
-//! A request as it is kept for a worker that carries its command out later, and the bytes it is kept as.
+//! A request as stored for a worker that runs its command later, and its encoding.
 //!
-//! Stores see only [`StoredRequest`]: a format number, room for the id of an encryption key, and bytes. What the bytes
-//! mean is said by their format: a whole HTTP request ([`Request`]), or the input of a command with phases.
+//! Stores see only [`StoredRequest`]: a format number, the id of an encryption key, and bytes. The format
+//! tells the meaning of the bytes: a whole HTTP request ([`Request`]), or the input of a command with phases.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Uri};
 
-/// The format that [`Request::encode`] writes.
+/// Format of the output of [`Request::encode`].
 pub const REQUEST_FORMAT: u8 = 1;
 
-/// The format of an input that only its own service understands.
+/// Format of an input that only its own service understands.
 pub const INPUT_FORMAT: u8 = 2;
 
 /// A request as a store keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredRequest {
-    /// What the bytes are.
+    /// Format of the bytes.
     pub format: u8,
-    /// The key that they are encrypted with; `None` if they are not.
+    /// Key that encrypts the bytes; `None` for plaintext.
     pub encryption_key_id: Option<String>,
     /// The bytes.
     pub bytes: Bytes,
@@ -27,11 +27,11 @@ pub struct StoredRequest {
 /// A request that can be sent later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Its method.
+    /// Method of the request.
     pub method: Method,
-    /// What it asks for.
+    /// Target of the request.
     pub target: Uri,
-    /// The field lines, in order for each name, repeats intact.
+    /// Field lines, in order for each name, repeats intact.
     pub headers: HeaderMap,
     /// The body.
     pub body: Bytes,
@@ -43,7 +43,7 @@ pub struct Request {
 pub struct UnreadableRequest(&'static str);
 
 impl Request {
-    /// The bytes to keep, with those fields that `keeps` says yes to.
+    /// Returns the encoded request, with the fields for which `keeps` returns true.
     pub fn encode(&self, keeps: impl Fn(&HeaderName) -> bool) -> StoredRequest {
         let kept = |(name, _): &(&HeaderName, &HeaderValue)| keeps(name);
         let mut bytes = BytesMut::with_capacity(256 + self.body.len());
@@ -61,12 +61,12 @@ impl Request {
 }
 
 impl StoredRequest {
-    /// An input that only its own service understands.
+    /// Returns an input that only its own service understands.
     pub fn input(bytes: Bytes) -> StoredRequest {
         StoredRequest { format: INPUT_FORMAT, encryption_key_id: None, bytes }
     }
 
-    /// The request that these bytes are.
+    /// Returns the decoded request.
     pub fn decode(&self) -> Result<Request, UnreadableRequest> {
         if self.encryption_key_id.is_some() {
             return Err(UnreadableRequest("it is encrypted"));

@@ -1,6 +1,6 @@
-//! The contract of a store whose sealed bytes can be sealed again under another key, one page after the other.
+//! The contract of a store whose sealed bytes can be resealed under another key, page by page.
 //!
-//! Settled records are immutable but for this: the same clear bytes, under a new key.
+//! Settled records are immutable except for this: the same clear bytes, under a new key.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -10,16 +10,18 @@ use crate::scope::RecordId;
 use crate::store_error::StoreError;
 use crate::vault::{Sealed, SealedKind, Sealing};
 
-/// Lists what is not sealed under one key, and takes it back sealed under that.
+/// Lists items that are not sealed under a given key, and replaces them with resealed ones.
 ///
-/// It is safe beside live traffic and beside others that do the same, and may be stopped and begun again at any time.
+/// Resealing is safe beside live traffic and other resealing processes, and may be stopped and restarted at
+/// any time.
 #[async_trait]
 pub trait Reseal: Send + Sync + 'static {
-    /// How much there is of each kind under each key. It may be slow.
+    /// Returns the number of items of each kind under each key. The call may be slow.
     async fn key_uses(&self) -> Result<Vec<KeyUse>, StoreError>;
 
-    /// At most `limit` things of this kind that are not sealed under `current`, those in the clear among them, in the order
-    /// of their places, after `after`. Those that cannot be read are named, and keep no other from being listed.
+    /// Returns at most `limit` items of this kind after `after` that are not sealed under `current`,
+    /// plaintext included, in the order of their places. Unreadable items are named, and do not prevent
+    /// others from being listed.
     async fn kept_otherwise(
         &self,
         kind: SealedKind,
@@ -28,84 +30,84 @@ pub trait Reseal: Send + Sync + 'static {
         limit: usize,
     ) -> Result<KeptPage, StoreError>;
 
-    /// Writes each where it was, if it is still what was read, and changes nothing else about it. All are of one kind. A
-    /// response loses the readable address of what was made, which is inside it. One that cannot be written now, because
-    /// another transaction holds it, keeps no other from being written.
+    /// Writes each item to its place if it is unchanged since it was read, and changes nothing else. All
+    /// items are of one kind. A response loses its readable resource address, which is inside the sealed
+    /// bytes. An item that another transaction holds does not prevent others from being written.
     async fn reseal(&self, resealed: &[Resealed]) -> Result<ResealedBatch, StoreError>;
 }
 
-/// What became of a batch. Those that are in neither number have changed, or are gone.
+/// Result of a batch. Items in neither number have changed, or are gone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResealedBatch {
-    /// Those that were written.
+    /// Number of written items.
     pub written: usize,
-    /// Those that are still as they were, because another transaction holds them or the database refuses them.
+    /// Number of unchanged items: another transaction holds them, or the database refuses them.
     pub held: usize,
 }
 
-/// How much there is of one kind under one key.
+/// Number of items of one kind under one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyUse {
-    /// What it is.
+    /// Kind of the items.
     pub kind: SealedKind,
-    /// The key; `None` is in the clear.
+    /// Id of the key; `None` for plaintext.
     pub key_id: Option<String>,
-    /// How much there is.
+    /// Number of items.
     pub count: u64,
 }
 
-/// A page of what is kept.
+/// A page of items.
 #[derive(Clone, Debug, Default)]
 pub struct KeptPage {
-    /// What can be read.
+    /// Readable items.
     pub kept: Vec<StoredValue>,
-    /// What cannot.
+    /// Unreadable items.
     pub unreadable: Vec<UnreadableValue>,
-    /// The last place of this page, if there may be more after it. Of a response, only its id matters here.
+    /// Last place of this page, if there may be more after it. For a response, only its id matters here.
     pub last: Option<SealedPlace>,
 }
 
-/// Something that is kept and cannot be read, not even which key it is under or what it belongs to.
+/// An unreadable item: neither its key nor its owner is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableValue {
-    /// What it is.
+    /// Kind of the item.
     pub kind: SealedKind,
-    /// The id of its operation; of evidence, its source and name.
+    /// Id of its operation; for evidence, its source and id.
     pub name: String,
-    /// What is wrong with it.
+    /// Reason why the item is unreadable.
     pub why: String,
 }
 
-/// Something that is kept.
+/// A stored item.
 #[derive(Clone, Debug)]
 pub struct StoredValue {
-    /// Where it is.
+    /// Place of the item.
     pub place: SealedPlace,
-    /// What it is sealed about.
+    /// Associated data of the item.
     pub about: Sealing,
-    /// The key; `None` is in the clear.
+    /// Id of the key; `None` for plaintext.
     pub key_id: Option<String>,
     /// The bytes.
     pub bytes: Bytes,
 }
 
-/// Where something is kept, and what must not have changed about it until it is written.
+/// Place of an item, with the values that must not change before it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SealedPlace {
-    /// In the record of this id, while it has this token and this many writes.
+    /// The response in the record with this id, while the record has this token and this number of writes.
     Response(RecordId, AttemptToken, i64),
-    /// Beside the record of this operation id.
+    /// The request beside the record of this operation id.
     Request(OperationId),
-    /// Evidence of this source and name.
+    /// The evidence with this source and id.
     Evidence(String, String),
-    /// The phase of this command and name.
+    /// The output of the phase with this command and name.
     Phase(OperationId, String),
-    /// The message of this event id.
+    /// The payload of the message with this event id.
     Message(String),
 }
 
 impl StoredValue {
-    /// Something whose key is in its envelope, or in the clear.
+    /// Returns an item whose key is in its envelope, or which is plaintext.
     pub fn enveloped(place: SealedPlace, about: Sealing, bytes: Bytes) -> StoredValue {
         match Sealed::from_envelope(&bytes) {
             Some(Sealed { key_id, bytes }) => StoredValue { place, about, key_id: Some(key_id), bytes },
@@ -113,7 +115,7 @@ impl StoredValue {
         }
     }
 
-    /// The bytes as they were read.
+    /// Returns the bytes as they were read.
     pub fn to_envelope(&self) -> Bytes {
         match &self.key_id {
             Some(key_id) => Sealed { key_id: key_id.clone(), bytes: self.bytes.clone() }.into_envelope(),
@@ -122,11 +124,11 @@ impl StoredValue {
     }
 }
 
-/// Something that is kept, and what it is to become.
+/// A stored item and its replacement.
 #[derive(Clone, Debug)]
 pub struct Resealed {
-    /// What was read.
+    /// The item as read.
     pub before: StoredValue,
-    /// What it is to be.
+    /// The resealed bytes.
     pub after: Sealed,
 }

@@ -1,6 +1,6 @@
-//! A response as it is kept for replays, and the bytes it is kept as.
+//! A response as stored for replays, and its encoding.
 //!
-//! Stores see only [`StoredResponse`]: a format number, room for the id of an encryption key, and bytes.
+//! Stores see only [`StoredResponse`]: a format number, the id of an encryption key, and bytes.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::StatusCode;
@@ -9,7 +9,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use crate::credential::is_credential;
 use crate::fields::{self, Section, Treatment};
 
-/// The format that [`Response::encode`] writes.
+/// Format of the output of [`Response::encode`].
 pub const RESPONSE_FORMAT: u8 = 1;
 
 /// A response that can be replayed.
@@ -17,16 +17,16 @@ pub const RESPONSE_FORMAT: u8 = 1;
 pub struct Response {
     /// The status line.
     pub status: StatusCode,
-    /// The field lines, in order for each name, repeats intact.
+    /// Field lines, in order for each name, repeats intact.
     pub headers: HeaderMap,
-    /// The body; `None` if it was not retained: it was too large, a stream, or not wanted.
+    /// The body; `None` if it was not stored: it was too large, a stream, or not wanted.
     pub body: Option<Bytes>,
     /// The trailer fields.
     pub trailers: HeaderMap,
 }
 
-/// Fields that say something about the body, beside all that begin with `Content-`: how it may be cached, which version
-/// of it this is, what it adds up to, what follows it, who signed it.
+/// Fields that describe the body, beside all that begin with `Content-`: caching, version, digest, trailers,
+/// signature.
 const ABOUT_THE_BODY: [&str; 12] = [
     "accept-ranges",
     "age",
@@ -42,19 +42,20 @@ const ABOUT_THE_BODY: [&str; 12] = [
     "trailer",
 ];
 
-/// The addresses of what a command made.
+/// Fields with the address of the created resource.
 const ADDRESSES: [HeaderName; 2] = [header::LOCATION, header::CONTENT_LOCATION];
 
 impl Response {
-    /// What is kept of a response with this head and body.
+    /// Returns the stored form of a response with this head and body.
     pub fn retain(status: StatusCode, headers: &HeaderMap, body: Bytes, trailers: &HeaderMap) -> Response {
         let mut headers = kept(headers);
-        // The server that sends it knows how long it is; a wrong length would split it in two.
+        // The sending server computes the length; a wrong one would split the response in two.
         headers.remove(header::CONTENT_LENGTH);
         Response { status, headers, body: Some(body), trailers: kept(trailers) }
     }
 
-    /// What is kept of a response whose body is not, but its head is: everything that makes sense without the body.
+    /// Returns the stored form of a response without its body: the status and every field that makes sense
+    /// without the body.
     pub fn head(status: StatusCode, headers: &HeaderMap) -> Response {
         let about_the_body = |name: &HeaderName| {
             ABOUT_THE_BODY.contains(&name.as_str())
@@ -67,7 +68,7 @@ impl Response {
         Response { status, headers: kept, body: None, trailers: HeaderMap::new() }
     }
 
-    /// What is kept of a response whose body is not: its status and where its result is.
+    /// Returns the stored form of a response without its body: the status and the address of its result.
     pub fn without_body(status: StatusCode, headers: &HeaderMap) -> Response {
         let mut safe = HeaderMap::new();
         for name in ADDRESSES {
@@ -78,7 +79,8 @@ impl Response {
         Response { status, headers: safe, body: None, trailers: HeaderMap::new() }
     }
 
-    /// The address of what the command made, if it said so. Without its body, that is also where the body came from.
+    /// Returns the address of the created resource, if there is one. Without its body, that is also the
+    /// source of the body.
     pub fn resource(&self) -> Option<&str> {
         let address = match self.body {
             Some(_) => self.headers.get(header::LOCATION),
@@ -87,7 +89,7 @@ impl Response {
         address?.to_str().ok()
     }
 
-    /// The response as bytes, in the clear.
+    /// Returns the response as plaintext bytes.
     pub fn encode(&self) -> StoredResponse {
         let body_len = self.body.as_ref().map_or(0, Bytes::len);
         let mut out = BytesMut::with_capacity(64 + 64 * self.headers.len() + body_len);
@@ -112,7 +114,7 @@ impl Response {
     }
 }
 
-/// The address of what a command made, where its response says so: `Location`, or else `Content-Location`.
+/// Returns the address of the created resource in a response: `Location`, or else `Content-Location`.
 pub fn reference(headers: &HeaderMap) -> Option<&HeaderValue> {
     ADDRESSES.iter().find_map(|name| headers.get(name))
 }
@@ -121,7 +123,7 @@ fn kept(headers: &HeaderMap) -> HeaderMap {
     let named_by_connection: Vec<HeaderName> = fields::elements(headers, &header::CONNECTION)
         .filter_map(|name| HeaderName::from_bytes(name).ok())
         .collect();
-    // Beside credentials: what belongs to one connection or one moment.
+    // Credentials, and fields of one connection or one moment, are left out.
     let is_kept = |name: &HeaderName| {
         fields::treatment(name, Section::ResponseHead) != Treatment::Hop
             && name != header::DATE
@@ -161,24 +163,24 @@ fn take_slice(bytes: &mut Bytes) -> Option<Bytes> {
     (len <= bytes.len()).then(|| bytes.split_to(len))
 }
 
-/// A response as a store keeps it. To the store it is opaque.
+/// A response as a store keeps it, opaque to the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredResponse {
-    /// How `bytes` are to be read.
+    /// Format of `bytes`.
     pub format: u8,
-    /// The key that `bytes` are encrypted under; `None` if they are in the clear.
+    /// Key that encrypts `bytes`; `None` for plaintext.
     pub encryption_key_id: Option<String>,
-    /// The response.
+    /// The encoded response.
     pub bytes: Bytes,
 }
 
-/// Why a stored response cannot be read. Whatever it is, the command is never run again for it.
+/// Reason why a stored response cannot be read. The command is never run again because of it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UnreadableResponse {
-    /// Written by a newer version.
+    /// The response was written by a newer version.
     #[error("the stored response has format {0}, which this version does not know")]
     UnknownFormat(u8),
-    /// Encrypted under a key that is not at hand, or that does not open it.
+    /// The response is encrypted under a key that is missing, or that does not open it.
     #[error("the stored response is encrypted under key {0:?}, which is not at hand or does not open it")]
     UnknownKey(String),
     /// The bytes are damaged.
@@ -187,7 +189,7 @@ pub enum UnreadableResponse {
 }
 
 impl StoredResponse {
-    /// Reads the response.
+    /// Returns the decoded response.
     pub fn decode(&self) -> Result<Response, UnreadableResponse> {
         if let Some(key) = &self.encryption_key_id {
             return Err(UnreadableResponse::UnknownKey(key.clone()));

@@ -1,6 +1,6 @@
 //! Advice to a client about a retry, for the response field `Idempotency-Retry`.
 //!
-//! A problem has the advice of its kind (`problem`), a handler's answer that of its settlement (`outcome`).
+//! A problem has the advice of its kind (`problem`), a handler's response that of its settlement (`outcome`).
 
 use http::{HeaderName, HeaderValue};
 

@@ -1,4 +1,4 @@
-//! A configured path such as `/accounts/{id}/payments`, in the one form that the paths of requests have. Pure.
+//! A configured path such as `/accounts/{id}/payments`, in the same one form as the paths of requests. Pure.
 
 mod foreign;
 
@@ -11,31 +11,31 @@ pub use foreign::{ForeignRoute, check_method, check_path};
 use crate::path::{PathException, PathExceptions, PathRefusal, RequestPath, is_reserved, loose, spell};
 use crate::policy::{Policy, Spelling};
 
-/// A path with placeholders: `{name}` stands for a part of one segment, `{*name}` for all that follows.
+/// A path with placeholders: `{name}` matches a part of one segment, `{*name}` all that follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoutePath {
     text: String,
     loose: String,
-    /// A path that it matches.
+    /// A path that the route matches.
     example: String,
     segments: Vec<Segment>,
     ends_in_slash: bool,
     needs: PathExceptions,
 }
 
-/// Why a text is no path of a route.
+/// Reason why a text is no path of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RouteError {
-    /// It is written as another program wants it.
+    /// The path is in the syntax of another program.
     #[error("{0}")]
     Foreign(ForeignRoute),
-    /// A brace that opens or closes nothing.
+    /// The path has an unmatched brace.
     #[error("a placeholder is written `{{name}}`, or `{{*name}}` at the end")]
     Placeholder,
-    /// It has no form.
+    /// The path has no form.
     #[error("{0}")]
     Path(PathRefusal),
-    /// Only Semel answers there.
+    /// The path is reserved for Semel.
     #[error("paths below /.well-known/semel/ are Semel's own")]
     Reserved,
 }
@@ -44,12 +44,12 @@ pub enum RouteError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Segment {
     Literal(String),
-    /// Any text between these two.
+    /// Any text between a prefix and a suffix.
     Any {
         before: String,
         after: String,
     },
-    /// All that follows, behind this.
+    /// All text after a prefix.
     Rest {
         before: String,
     },
@@ -62,7 +62,7 @@ enum RoutePiece<'a> {
 }
 
 impl RoutePath {
-    /// Reads a path of a route, with whatever exceptions it needs itself.
+    /// Parses a path of a route, with the exceptions that it needs itself.
     ///
     /// # Errors
     /// If it has no form.
@@ -99,44 +99,45 @@ impl RoutePath {
         Ok(RoutePath { loose, example, segments, ends_in_slash, needs, text })
     }
 
-    /// The path in its one form.
+    /// Returns the path in its one form.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The path without the slash that it ends in; `None` if it ends in none, or is nothing else. A request for it would
-    /// be another path, or refused.
+    /// Returns the path without its trailing slash; `None` if it has none, or is nothing else. A request for
+    /// it would be another path, or refused.
     pub fn without_slash(&self) -> Option<&str> {
         self.text.strip_suffix('/').filter(|rest| !rest.is_empty())
     }
 
-    /// The route as the most generous of readers has it: [`loose`] paths are matched with it.
+    /// Returns the route as its most lenient reader has it, for matching with [`loose`] paths.
     pub fn loose(&self) -> &str {
         &self.loose
     }
 
-    /// Why it would match nothing if only these exceptions were allowed.
+    /// Returns the reason why the route would match nothing if only these exceptions were allowed.
     pub fn refused_by(&self, allow: PathExceptions) -> Option<PathRefusal> {
         self.needs.beyond(allow).map(PathRefusal::NotAllowed)
     }
 
-    /// Whether a path may be taken for one of two routes that are different: they differ by a slash at the end, by the case of
-    /// letters or by what is encoded only, and not both of them say that this makes `other` paths.
+    /// Returns true if a path may be taken for either of two different routes: they differ only by a trailing
+    /// slash, letter case or encoding, and at least one does not declare such spellings `other` paths.
     pub fn is_confused_with(&self, policy: &Policy, other: &RoutePath, others_policy: &Policy) -> bool {
         let apart = |one: &RoutePath, policy: &Policy, other: &RoutePath| {
             one.judge(&other.example, policy.trailing_slash, policy.letter_case) == Ok(None)
         };
-        // Routes that differ by the names of their placeholders only match the same, which nobody has to guess.
+        // Routes that differ only by the names of their placeholders match the same paths, so there is no
+        // confusion.
         self.example != other.example
             && self.loose == other.loose
             && !(apart(self, policy, other) && apart(other, others_policy, self))
     }
 
-    /// What a path that this route matches [loosely](Self::loose), and not exactly, is taken for: the path in the spelling of
-    /// the route, another path (`None`), or neither.
+    /// Decides the meaning of a path that this route matches [loosely](Self::loose), but not exactly: the
+    /// path in the route's spelling, or another path (`None`).
     ///
     /// # Errors
-    /// What it differs by, and must not.
+    /// The forbidden difference.
     pub fn judge(
         &self,
         path: &str,
@@ -157,7 +158,8 @@ impl RoutePath {
         }
     }
 
-    /// The path in the route's own spelling, if it differs by the case of ASCII letters and by a slash at the end only.
+    /// Returns the path in the route's own spelling, if it differs only by the case of ASCII letters and a
+    /// trailing slash.
     fn respell(&self, path: &str) -> Option<String> {
         let mut rest = path.strip_prefix('/')?;
         let mut respelled = String::with_capacity(path.len() + 1);
@@ -208,16 +210,16 @@ impl Segment {
     }
 }
 
-/// What a path differs by from a route that it is not.
+/// Difference of a path from a route that it does not match exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Misspelled {
-    /// One of them ends in a slash.
+    /// Only one of them ends in a slash.
     #[error("The path differs from a configured route by a slash at its end, which others may ignore.")]
     TrailingSlash,
-    /// Upper and lower case.
+    /// The letter case differs.
     #[error("The path differs from a configured route by upper and lower case, which others may ignore.")]
     Case,
-    /// What is percent-encoded in it.
+    /// The percent-encoding differs.
     #[error("The path differs from a configured route by what is encoded in it, which others may ignore.")]
     Encoding,
 }
@@ -262,7 +264,7 @@ fn segment(text: &str) -> Segment {
     }
 }
 
-/// Characters of private use that take the place of placeholders while a route is made loose.
+/// Private-use characters that replace placeholders while a route is made loose.
 const STAND_INS: [std::ops::RangeInclusive<u32>; 2] = [0xF_0000..=0xF_FFFD, 0x10_0000..=0x10_FFFD];
 
 fn stand_in(index: usize, is_rest: bool) -> char {

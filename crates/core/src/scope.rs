@@ -1,4 +1,4 @@
-//! Whose key it is: tenant, caller, operation and key together name one record.
+//! The scope of a key: tenant, caller, operation and key together identify one record.
 //!
 //! Tenant and caller come from authentication, never from the request's body. Two scopes that differ in any
 //! part are two records, and neither can see the other.
@@ -12,47 +12,47 @@ use crate::fingerprint::Hex;
 use crate::key::IdempotencyKey;
 use crate::operation::OperationName;
 
-/// The longest tenant or caller name, in bytes.
+/// Longest tenant or caller name, in bytes.
 pub const MAX_NAME_BYTES: usize = 255;
 
-/// Who is asking, as authentication established it.
+/// The authenticated sender of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Principal {
     tenant: Arc<str>,
     caller: Arc<str>,
 }
 
-/// Why a name cannot stand for a tenant or a caller.
+/// Reason why a name cannot be that of a tenant or a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PrincipalError {
-    /// An empty name would put strangers into one bucket.
+    /// The name is empty: it would put strangers into one bucket.
     #[error("the {0} is empty")]
     Empty(&'static str),
     /// The name is longer than [`MAX_NAME_BYTES`].
     #[error("the {0} is longer than {MAX_NAME_BYTES} bytes")]
     TooLong(&'static str),
-    /// Whoever hears the name in a header field would hear it without its outer blanks: as another one.
+    /// The name begins or ends with a blank, which a header field would drop: it would become another name.
     #[error("the {0} begins or ends with a blank")]
     OuterBlank(&'static str),
-    /// The name would break lines in logs and tables.
+    /// The name has a control character, which would break lines in logs and tables.
     #[error("the {0} contains a control character")]
     ControlCharacter(&'static str),
 }
 
 impl Principal {
-    /// A principal with these names.
+    /// Returns a principal with these names.
     pub fn new(tenant: &str, caller: &str) -> Result<Principal, PrincipalError> {
         check_name("tenant", tenant)?;
         check_name("caller", caller)?;
         Ok(Principal { tenant: tenant.into(), caller: caller.into() })
     }
 
-    /// The tenant's name.
+    /// Returns the tenant's name.
     pub fn tenant(&self) -> &str {
         &self.tenant
     }
 
-    /// The caller's name within the tenant.
+    /// Returns the caller's name within the tenant.
     pub fn caller(&self) -> &str {
         &self.caller
     }
@@ -76,19 +76,19 @@ fn check_name(part: &'static str, name: &str) -> Result<(), PrincipalError> {
     }
 }
 
-/// What a record is unique by.
+/// Unique key of a record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Scope {
-    /// Who is asking.
+    /// Sender of the command.
     pub principal: Principal,
-    /// What is asked for.
+    /// Operation of the command.
     pub operation: OperationName,
-    /// The client's name for this one command.
+    /// The client's key for the command.
     pub key: IdempotencyKey,
 }
 
 impl Scope {
-    /// The name of the scope's record: SHA-256 over its four length-prefixed parts.
+    /// Returns the id of the scope's record: SHA-256 over its four length-prefixed parts.
     ///
     /// A digest is short in every index, spreads evenly over shards, and keeps keys out of the database.
     pub fn record_id(&self) -> RecordId {
@@ -104,17 +104,17 @@ impl Scope {
     }
 }
 
-/// Names one record: the digest of its scope.
+/// Id of one record: the digest of its scope.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RecordId([u8; 32]);
 
 impl RecordId {
-    /// The id with these bytes.
+    /// Returns the id with these bytes.
     pub const fn from_bytes(bytes: [u8; 32]) -> RecordId {
         RecordId(bytes)
     }
 
-    /// The id as bytes, for a store's primary key.
+    /// Returns the id as bytes, for a store's primary key.
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }

@@ -1,7 +1,7 @@
-//! What is sealed, and to whom it belongs: the associated data of everything that a vault seals.
+//! The associated data of everything that a vault seals: its kind and its owner.
 //!
-//! Invariant: no two things have the same associated data, so that sealed bytes open in their own place only: for their
-//! record, their command, their attempt, and as what they are.
+//! Invariant: no two items have the same associated data, so that sealed bytes open only in their own place:
+//! for their record, command, attempt and kind.
 
 use bytes::BufMut;
 
@@ -13,7 +13,7 @@ use crate::record::{Claim, Record};
 use crate::scope::{Principal, RecordId};
 use crate::state::{Epoch, SettledBy, State};
 
-/// What kind of thing is sealed.
+/// Kind of a sealed item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SealedKind {
     /// The response of a settled command.
@@ -38,7 +38,7 @@ impl SealedKind {
         SealedKind::Message,
     ];
 
-    /// Its name.
+    /// Returns the kind's name.
     pub fn as_str(self) -> &'static str {
         match self {
             SealedKind::Response => "response",
@@ -50,19 +50,19 @@ impl SealedKind {
     }
 }
 
-/// Whose word settled a command, as far as the seal of its response goes.
+/// Settler of a command, for the seal of its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settler {
     /// The executor of this epoch.
     Executor(Epoch),
-    /// Evidence from elsewhere, which is about the command.
+    /// Evidence about the command, from outside of its executor.
     Verdict,
-    /// Nobody: it is not settled, and has no response.
+    /// No settler: the command is open, and has no response.
     Nobody,
 }
 
 impl Settler {
-    /// Whoever settles a command with this event.
+    /// Returns the settler of a command that this event settles.
     pub fn of_event(event: &Event) -> Settler {
         match event {
             Event::Complete { fence } | Event::Fail { fence, .. } => Settler::Executor(fence.epoch),
@@ -84,7 +84,7 @@ impl Settler {
         }
     }
 
-    /// Whoever has settled a command of this epoch that is in this state.
+    /// Returns the settler of a command of this epoch in this state.
     pub fn of_state(state: &State, epoch: Epoch) -> Settler {
         match state {
             State::Succeeded { settled_by, .. } | State::FailedFinal { settled_by, .. } => {
@@ -98,7 +98,7 @@ impl Settler {
         }
     }
 
-    /// Whoever has settled a command of this epoch.
+    /// Returns the settler of a command of this epoch.
     pub fn by(settled_by: SettledBy, epoch: Epoch) -> Settler {
         match settled_by {
             SettledBy::Executor => Settler::Executor(epoch),
@@ -115,17 +115,18 @@ impl Settler {
     }
 }
 
-/// What is sealed, and to whom it belongs. Made only by its constructors, so that sealing and opening agree.
+/// Associated data of a sealed item. Only the constructors build it, so that sealing and opening agree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sealing {
     associated: Vec<u8>,
 }
 
-/// Tells our associated data from anybody else's, and this form of it from later ones.
+/// Prefix that distinguishes this associated data from that of other programs, and from later forms of it.
 const DOMAIN: &[u8] = b"semel sealed v1";
 
 impl Sealing {
-    /// The response of a record, of this status: of one command, as one executor or evidence settled it.
+    /// Returns the data of a response with this status: that of one command, settled by one executor or by
+    /// evidence.
     pub fn response(
         id: &RecordId,
         operation_id: OperationId,
@@ -138,27 +139,27 @@ impl Sealing {
         Sealing::new(SealedKind::Response, format, &parts)
     }
 
-    /// The response of this record, of this status.
+    /// Returns the data of this record's response with this status.
     pub fn result(record: &Record, status: u16, format: u8) -> Sealing {
         let settler = Settler::of_state(&record.head.state, record.head.epoch);
         Sealing::response(&record.id, record.operation_id, settler, status, format)
     }
 
-    /// The request that a claim brings. Neither the record nor the operation id that it ends up with is certain before
-    /// the claim is decided: a live record under a former name of its operation keeps both. Whoever sends it checks that
-    /// its key is that of the record.
+    /// Returns the data of a claim's request. Before the claim is decided, neither its record nor its
+    /// operation id is certain: a live record under a former name of the operation keeps both. The sender of
+    /// the request checks that its key is that of the record.
     pub fn claim(claim: &Claim, format: u8) -> Sealing {
         let (scope, fingerprint) = (&claim.scope, &claim.attempt.fingerprint);
         Sealing::request_of(&scope.principal, &scope.key.hash_prefix(), fingerprint, format)
     }
 
-    /// The request that is kept for this record: the same as that of the claim which brought it.
+    /// Returns the data of this record's stored request: equal to that of the claim that brought it.
     pub fn request(record: &Record, format: u8) -> Sealing {
         let Record { principal, key_hash_prefix, head, .. } = record;
         Sealing::request_of(principal, key_hash_prefix, &head.fingerprint, format)
     }
 
-    /// The same, of a record that is known by these parts.
+    /// Returns the data of the stored request of a record with these parts.
     pub fn request_of(
         principal: &Principal,
         key_hash_prefix: &str,
@@ -170,24 +171,25 @@ impl Sealing {
         Sealing::new(SealedKind::Request, format, &[who[0], who[1], who[2], &version, fingerprint.digest()])
     }
 
-    /// The response of this status that a statement brings.
+    /// Returns the data of a statement's response with this status.
     pub fn statement(statement: &Statement, status: u16, format: u8) -> Sealing {
         let Statement { source, event_id, operation_id, .. } = statement;
         Sealing::evidence(source, event_id, *operation_id, status, format)
     }
 
-    /// The response of this status that a statement brings: who said so, by which name, about which command.
+    /// Returns the data of a response in evidence with this source, event id, command and status.
     pub fn evidence(source: &str, event_id: &str, command: OperationId, status: u16, format: u8) -> Sealing {
         let parts = [source.as_bytes(), event_id.as_bytes(), command.as_bytes(), &status.to_be_bytes()];
         Sealing::new(SealedKind::Evidence, format, &parts)
     }
 
-    /// The output of a phase of this command.
+    /// Returns the data of the output of a phase of this command.
     pub fn phase(command: OperationId, name: &str) -> Sealing {
         Sealing::new(SealedKind::Phase, 1, &[command.as_bytes(), name.as_bytes()])
     }
 
-    /// The payload of the message of this event id, which begins with the id of its command.
+    /// Returns the data of the payload of the message with this event id, which begins with the id of its
+    /// command.
     pub fn message(event_id: &str) -> Sealing {
         Sealing::new(SealedKind::Message, 1, &[event_id.as_bytes()])
     }
@@ -201,7 +203,7 @@ impl Sealing {
         Sealing { associated }
     }
 
-    /// What goes with the sealed bytes: every part with its length in front, so that no two meanings are the same bytes.
+    /// Returns the associated data: every part with its length in front, so that no two meanings share bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.associated
     }

@@ -1,7 +1,7 @@
-//! Where a command stands, as data: nothing here decides, nothing here does I/O.
+//! The state of a command, as data: nothing here decides or does I/O.
 //!
 //! A [`Head`] is everything the protocol decides on. It is small and `Copy`, so that the stores, the property
-//! tests and the model all hand the same value to [`transition`](crate::transition::transition).
+//! tests and the model all pass the same value to [`transition`](crate::transition::transition).
 
 use crate::fingerprint::Fingerprint;
 use crate::ids::AttemptToken;
@@ -9,76 +9,76 @@ use crate::policy::OnLeaseExpired;
 use crate::terms::Terms;
 use crate::time::Timestamp;
 
-/// The fencing number: rises each time a command is acquired anew.
+/// Fencing number: rises each time a command is acquired anew.
 pub type Epoch = u32;
 
-/// Proves that a write comes from the executor that holds the command now.
+/// Proof that a write comes from the executor that holds the command now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fence {
-    /// The epoch in which the executor acquired the command.
+    /// Epoch in which the executor acquired the command.
     pub epoch: Epoch,
-    /// The token of the attempt that acquired it.
+    /// Token of the attempt that acquired it.
     pub token: AttemptToken,
 }
 
-/// The state of a command. One that has no record has no state: nobody has asked for it.
+/// The state of a command. A command without a record has no state: no request has asked for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
     /// Reserved, not started: an asynchronous command that waits for a worker.
     Claimed {
-        /// If no worker starts it by then, it is given up.
+        /// Deadline for the start; after it, the command is given up.
         start_by: Timestamp,
-        /// No worker starts it earlier.
+        /// Earliest start.
         ready_at: Timestamp,
     },
     /// An executor holds the lease.
     Processing {
-        /// When the executor's word that it is alive runs out.
+        /// Lease expiry.
         lease_until: Timestamp,
-        /// Until when a worker may start it again, for commands whose request is kept for that.
+        /// Deadline for a restart by a worker, for commands whose request is stored for that.
         start_by: Option<Timestamp>,
     },
     /// The effect is committed and the response stored.
     Succeeded {
-        /// When the record may be forgotten.
+        /// Expiry of the record.
         expires_at: Timestamp,
-        /// Whose word it is.
+        /// Settler of the command.
         settled_by: SettledBy,
     },
     /// A stable failure, such as a declined card: repeating the command gives the same answer.
     FailedFinal {
-        /// When the record may be forgotten.
+        /// Expiry of the record.
         expires_at: Timestamp,
-        /// Whose word it is.
+        /// Settler of the command.
         settled_by: SettledBy,
     },
-    /// Proven not executed: one fresh request may run it.
+    /// Proven not executed: one new request may run it.
     FailedRetryable {
-        /// When the record may be forgotten.
+        /// Expiry of the record.
         expires_at: Timestamp,
     },
-    /// Nobody can prove what happened.
+    /// The outcome cannot be proven.
     Unknown {
-        /// Since when.
+        /// Time at which the outcome became unknown.
         since: Timestamp,
-        /// When to look for evidence next.
+        /// Time of the next look-up of evidence.
         reconcile_after: Timestamp,
-        /// How often evidence was sought in vain.
+        /// Number of look-ups without evidence.
         attempts: u32,
-        /// Until when a call of the last attempt could still be on its way.
+        /// End of the quarantine: until then a call of the last attempt may still be in flight.
         quarantine_until: Timestamp,
     },
     /// A tombstone: the command ran, and its response is gone.
     Expired {
-        /// When the tombstone goes too.
+        /// Deletion time of the tombstone.
         forget_at: Timestamp,
     },
 }
 
-/// Who settled a command.
+/// Settler of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SettledBy {
-    /// The executor that ran it.
+    /// The executor that ran the command.
     Executor,
     /// Evidence from elsewhere: a webhook, a look-up, an operator.
     Verdict,
@@ -115,7 +115,7 @@ impl StateName {
         StateName::Expired,
     ];
 
-    /// The name in columns, JSON, metrics and logs.
+    /// Returns the name in columns, JSON, metrics and logs.
     pub const fn as_str(self) -> &'static str {
         match self {
             StateName::Claimed => "claimed",
@@ -128,7 +128,7 @@ impl StateName {
         }
     }
 
-    /// The state of that name.
+    /// Returns the state of that name.
     pub fn parse(text: &str) -> Option<StateName> {
         StateName::ALL.into_iter().find(|name| name.as_str() == text)
     }
@@ -141,7 +141,7 @@ impl std::fmt::Display for StateName {
 }
 
 impl State {
-    /// The state's name.
+    /// Returns the state's name.
     pub const fn name(&self) -> StateName {
         match self {
             State::Claimed { .. } => StateName::Claimed,
@@ -154,7 +154,7 @@ impl State {
         }
     }
 
-    /// Whether the command is settled for good, so that its record no longer changes but by expiry and purge.
+    /// Returns true if the command is settled for good: only expiry and purge still change its record.
     pub const fn is_terminal(&self) -> bool {
         match self {
             State::Succeeded { .. } | State::FailedFinal { .. } => true,
@@ -166,7 +166,7 @@ impl State {
         }
     }
 
-    /// Whether the command waits, runs or is unknown: what became of it is not said yet.
+    /// Returns true if the outcome is still open: the command waits, runs or is unknown.
     pub const fn is_open(&self) -> bool {
         match self {
             State::Claimed { .. } | State::Processing { .. } | State::Unknown { .. } => true,
@@ -177,7 +177,7 @@ impl State {
         }
     }
 
-    /// When a sweeper has something to do: a lease ends, or the time to start.
+    /// Returns the time at which a sweeper has work: the lease expiry, or the start deadline.
     pub const fn due_to_sweep(&self) -> Option<Timestamp> {
         match *self {
             State::Claimed { start_by: due, .. } | State::Processing { lease_until: due, .. } => Some(due),
@@ -189,7 +189,7 @@ impl State {
         }
     }
 
-    /// When the record may be forgotten, for states that expire: a reaper has something to do.
+    /// Returns the expiry of the record, for states that expire: a reaper has work then.
     pub const fn expires_at(&self) -> Option<Timestamp> {
         match *self {
             State::Succeeded { expires_at, .. }
@@ -201,18 +201,18 @@ impl State {
     }
 }
 
-/// Why a record is in its state.
+/// Reason why a record is in its state.
 ///
-/// A record says why from the first schema on: an operator who meets it months later was not there.
+/// Every schema since the first stores it, for operators who read the record months later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// A request claimed it.
+    /// A request claimed the command.
     Claimed,
-    /// A worker started it.
+    /// A worker started the command.
     Started,
-    /// Its transaction is committed, and what it comes to is left to the message that it sends.
+    /// The command's transaction is committed, and its outcome depends on the message that it sends.
     Deferred,
-    /// The handler has done some of it; the same request, sent again, does the rest.
+    /// The handler has done a part of the command; a retry of the same request does the rest.
     PartlyDone,
     /// The handler answered, and its answer is final.
     Answered,
@@ -230,27 +230,27 @@ pub enum Reason {
     Panicked,
     /// The executor's process was shut down before the handler was done.
     ShutDown,
-    /// The executor's lease ended without a word.
+    /// The executor's lease expired.
     LeaseExpired,
-    /// What was left to a message did not come to an end in time.
+    /// The message that the outcome depends on was not delivered in time.
     DeferralExpired,
-    /// The message that its outcome was left to is given up.
+    /// The message that the outcome depends on was given up.
     MessageDead,
-    /// No worker started it in time.
+    /// No worker started the command in time.
     NeverStarted,
     /// The claim could not be confirmed, so nothing was started.
     ClaimUnconfirmed,
-    /// Evidence says that it was executed.
+    /// Evidence says that the command was executed.
     VerdictExecuted,
-    /// Evidence says that it was not executed.
+    /// Evidence says that the command was not executed.
     VerdictNotExecuted,
-    /// Evidence says that it was not executed so far, by somebody who never executes it twice: a call may still land.
+    /// Evidence of a provider that deduplicates says "not executed so far": a call may still land.
     VerdictDeduplicated,
-    /// An operator has it resumed: none of its calls was open.
+    /// An operator resumed the command: none of its calls was open.
     Resumed,
-    /// Its time to live is over.
+    /// The record's time to live is over.
     Expired,
-    /// An operator purged it.
+    /// An operator purged the command.
     Purged,
 }
 
@@ -282,7 +282,7 @@ impl Reason {
         Reason::Purged,
     ];
 
-    /// The outcome code in columns, JSON and logs.
+    /// Returns the outcome code in columns, JSON and logs.
     pub const fn as_str(self) -> &'static str {
         match self {
             Reason::Claimed => "claimed",
@@ -311,59 +311,62 @@ impl Reason {
         }
     }
 
-    /// Whether the command is taken from its executor, and yet a call of it may have landed, or still land.
+    /// Returns true if the command was taken from its executor while a call may have landed, or may still
+    /// land.
     pub const fn proves_nothing(self) -> bool {
         matches!(self, Reason::LeaseExpired | Reason::VerdictDeduplicated)
     }
 
-    /// The reason of that name.
+    /// Returns the reason of that name.
     pub fn parse(text: &str) -> Option<Reason> {
         Reason::ALL.into_iter().find(|reason| reason.as_str() == text)
     }
 }
 
-/// Everything the protocol decides on.
+/// Everything that the protocol decides on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Head {
-    /// What was asked for.
+    /// Fingerprint of the request.
     pub fingerprint: Fingerprint,
-    /// How often the command was acquired.
+    /// Number of acquisitions of the command.
     pub epoch: Epoch,
-    /// The attempt that acquired it last. It stays after completion, so that a completion whose answer was
-    /// lost can be sent again and recognised.
+    /// Token of the last attempt that acquired the command. It stays after completion, so that a completion
+    /// whose answer was lost is recognised when it is sent again.
     pub token: AttemptToken,
-    /// The terms of that attempt.
+    /// Terms of that attempt.
     pub terms: Terms,
-    /// Where the command stands.
+    /// State of the command.
     pub state: State,
-    /// Why it stands there.
+    /// Reason for the state.
     pub reason: Reason,
-    /// Whether an attempt before that one may have had an effect, or may still have one. What a later attempt proves of itself
-    /// says nothing about it.
+    /// True if an earlier attempt may have had an effect, or may still have one. A later attempt's proof
+    /// about itself says nothing about it.
     pub earlier_may_have_run: bool,
-    /// Whether an attempt has committed a part of the command that stays: a finished phase, a transaction whose outcome is
-    /// left to a message, items of a bulk request. Such a command is continued or settled, and never taken back.
+    /// True if an attempt has committed a part of the command: a finished phase, a transaction whose outcome
+    /// depends on a message, items of a bulk request. Such a command is resumed or settled, and never undone.
     pub partly_done: bool,
 }
 
 impl Head {
-    /// Whether an attempt that is over, this one or an earlier one, may have had an effect, or may still have one.
+    /// Returns true if an attempt that is over, this or an earlier one, may have had an effect, or may still
+    /// have one.
     pub const fn may_have_run(&self) -> bool {
         self.earlier_may_have_run || self.reason.proves_nothing()
     }
 
-    /// Whether another command may have its business reference: no attempt has left anything behind, nor can one.
+    /// Returns true if another command may have the business reference: no attempt left an effect, or still
+    /// can.
     pub const fn left_nothing(&self) -> bool {
         !self.may_have_run() && !self.partly_done
     }
 
-    /// Whether it runs in phases, so that an executor resumes it where the last one was.
+    /// Returns true if the command runs in phases, so that an executor resumes it where the last one stopped.
     pub const fn is_phased(&self) -> bool {
         matches!(self.terms.on_lease_expired, OnLeaseExpired::Resume)
     }
 
-    /// Whether its request is kept: a worker may have to start it, or to resume it after a verdict on its open call; or its
-    /// terms have it kept until its outcome is known.
+    /// Returns true if the request is stored: a worker may have to start the command, or to resume it after a
+    /// verdict on its open call; or its terms store it until the outcome is known.
     pub const fn keeps_request(&self) -> bool {
         match self.state {
             State::Claimed { .. } | State::Processing { start_by: Some(_), .. } => true,
@@ -376,18 +379,18 @@ impl Head {
         }
     }
 
-    /// What the executor of the current attempt proves itself with.
+    /// Returns the fence of the executor of the current attempt.
     pub const fn fence(&self) -> Fence {
         Fence { epoch: self.epoch, token: self.token }
     }
 
-    /// Whether its outcome was left to a message, and nobody else's word has settled it: whoever delivers the message
-    /// may speak for it.
+    /// Returns true if the outcome depends on a message and is not settled otherwise: the worker that
+    /// delivers the message may settle it.
     pub const fn is_left_to_a_message(&self) -> bool {
         matches!(self.reason, Reason::Deferred | Reason::DeferralExpired | Reason::MessageDead)
     }
 
-    /// The same command in another state.
+    /// Returns the head of this command in another state.
     pub const fn moved(self, state: State, reason: Reason) -> Head {
         Head { state, reason, ..self }
     }

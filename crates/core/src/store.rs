@@ -1,6 +1,6 @@
-//! The contract of a store, split by who uses it: [`Store`] for requests, [`Upkeep`] for work in the background, [`Records`] for
-//! operators, and [`Backend`] for all that a store keeps. Whoever implements the first three so that
-//! `semel_testkit::conformance` passes has a store that Semel can run on.
+//! The contract of a store, split by caller: [`Store`] serves requests, [`Upkeep`] background tasks,
+//! [`Records`] operators; [`Backend`] is a complete store. An implementation of the first three on which
+//! `semel_testkit::conformance` passes is a store that Semel can run on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,157 +26,173 @@ use crate::time::Timestamp;
 use crate::transition::Decision;
 use crate::waiting::{WaitingFilter, WaitingPage};
 
-/// How long a caller waits for one call of a store. After that, the answer counts as lost: [`StoreError::Ambiguous`].
+/// Deadline of one store call. After it, the caller counts the answer as lost: [`StoreError::Ambiguous`].
 pub const CALL_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Keeps one record for each scope, and changes it only as
-/// [`transition`](crate::transition::transition) decides.
+/// Keeps one record per scope, and changes it only as [`transition`](crate::transition::transition) decides.
 ///
-/// # What every implementation does
-/// A change, whatever it is, goes like this, and nothing in it is left out:
+/// # Required behaviour
+/// Every change of a record takes these four steps:
 ///
-/// 1. Read the record and the store's own present time, *now*. Never use the caller's clock.
-/// 2. Ask [`transition`](crate::transition::transition) what the event means for the record's head.
-/// 3. Carry out its [`Write`](crate::transition::Write), atomically and only if the record still has exactly
-///    the head that was read (one row changed, or none). If it has not, begin again at 1, a bounded number of
-///    times; after that, the answer is [`StoreError::Unavailable`].
-/// 4. Only when the write is durable, answer with the decision and the record as it is now.
+/// 1. Read the record and the store's own time, *now*. Never use the caller's clock.
+/// 2. Call [`transition`](crate::transition::transition) with the record's head, the event and *now*.
+/// 3. Carry out the returned [`Write`](crate::transition::Write) atomically, and only if the record still has
+///    exactly the head that step 1 read (one row changed, or none). If the head has changed, start again at
+///    step 1. The number of retries is bounded; after the last one, return [`StoreError::Unavailable`].
+/// 4. Once the write is durable, and not before, return the decision and the record as it is now.
 ///
-/// A first claim must be decided by a unique constraint, or within an exclusive transaction: of any number of
-/// concurrent claims on one scope, exactly one may create the record. Looking first and inserting later is
-/// the mistake this trait exists to prevent.
+/// A unique constraint or an exclusive transaction decides the first claim: of any number of concurrent
+/// claims on one scope, exactly one creates the record. This trait exists to prevent a read followed by an
+/// unguarded insert.
 ///
-/// # What it never does
-/// - It never decides: it holds no rule about states, leases, fences or expiry.
-/// - It never answers [`StoreError::Unavailable`] for a write that may have been made. If it cannot know, it
-///   sends the same write again (the token in the event makes that harmless, if
-///   [`Event::is_repeatable`](crate::transition::Event::is_repeatable) says so), and if it still cannot know, it answers [`StoreError::Ambiguous`].
-/// - It never lets one record's trouble fail another's, even where it writes several in one transaction.
-/// - It never makes a write visible before it is durable, nor drops one that it answered for.
+/// # Forbidden behaviour
+/// - A store makes no decision: it contains no rule about states, leases, fences or expiry.
+/// - A store never returns [`StoreError::Unavailable`] for a write that may have been made. If the result of
+///   a write is unknown, the store sends the same write again, provided that
+///   [`Event::is_repeatable`](crate::transition::Event::is_repeatable) allows it: the event's token makes the
+///   repetition harmless. If the result is still unknown, the store returns [`StoreError::Ambiguous`].
+/// - A failure of one record never fails another, even if one transaction writes several.
+/// - A write is never visible before it is durable, and an acknowledged write is never lost.
 ///
-/// Dropping a future of this trait does not take the write back: it may still happen.
+/// # Errors
+/// Each [`StoreError`] tells the caller what to do next. `Busy`, `Rejected` and `Corrupt` concern one record;
+/// `Damaged` concerns the whole store.
+///
+/// # Cancellation
+/// Dropping a future of this trait does not undo its write: the write may still happen.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// Applies [`Event::Claim`](crate::transition::Event::Claim) and answers `Execute`, `Replay`, `Wait`, `Mismatch`, `Reconcile`, `Expired`
-    /// or `Vacant`.
+    /// Applies [`Event::Claim`](crate::transition::Event::Claim) and returns the decision `Execute`, `Replay`,
+    /// `Wait`, `Mismatch`, `Reconcile`, `Expired`, `Vacant` or `Duplicate`, or `Refused` for a fingerprint
+    /// that cannot be compared.
     ///
-    /// [`Write::Create`](crate::transition::Write::Create) takes everything from the claim, also where an
-    /// expired row is still in its place; [`Write::Update`](crate::transition::Write::Update) keeps the
+    /// [`Write::Create`](crate::transition::Write::Create) takes every value from the claim, even if an
+    /// expired row still has the record's id. [`Write::Update`](crate::transition::Write::Update) keeps the
     /// record's operation id.
     ///
-    /// A claim with a business reference is decided together with it, in one transaction: if another command of
-    /// the same tenant and operation holds the reference, the event's
-    /// [`Reference`](crate::transition::Reference) becomes `Taken`, and the answer names the holder. What
-    /// [`ReferenceWrite`](crate::transition::ReferenceWrite) says is written with the record. References outlive
-    /// their records. In the same transaction, what [`RequestWrite`](crate::transition::RequestWrite) says is done with
-    /// the claim's request, as it is by every later change. If a record under one of the
-    /// [`former`](Claim::former) names of the operation is still live, the claim is decided on that record.
+    /// One transaction covers the record and these parts of the claim:
+    ///
+    /// - Business reference: if another command of the same tenant and operation holds it, the store sets the
+    ///   event's [`Reference`](crate::transition::Reference) to `Taken`, and the answer names the holder. The
+    ///   store carries out [`ReferenceWrite`](crate::transition::ReferenceWrite) with the record. References
+    ///   outlive their records.
+    /// - Request: the store carries out [`RequestWrite`](crate::transition::RequestWrite) on the claim's
+    ///   request. Every later change of the record does so, too.
+    /// - Former names: if a record under one of the operation's [`former`](Claim::former) names is still
+    ///   live, the claim is decided on that record.
     async fn claim(&self, claim: &Claim) -> Result<StoreAnswer, StoreError>;
 
-    /// Applies one of the other events to the record `id` and answers with the decision and the record as it
-    /// is afterwards. A record that enters a terminal state takes the change's result with it; one that
-    /// leaves it, or becomes a tombstone, loses it.
+    /// Applies a change, which is any event other than a claim, to the record `id`. Returns the decision and
+    /// the record after it. A record that enters a terminal state gets the change's result. A record that
+    /// leaves one, or becomes a tombstone, loses its result.
     async fn apply(&self, id: &RecordId, change: &Change) -> Result<StoreAnswer, StoreError>;
 
-    /// The record `id` as it is, and the store's time. Reads what was last written, never a lagging replica.
+    /// Returns the record `id` and the store's time. Reads the last acknowledged write, never a lagging
+    /// replica.
     async fn get(&self, id: &RecordId) -> Result<Snapshot, StoreError>;
 
-    /// The record of this operation id, if it is this principal's; another's is not there. A store should not read more of
-    /// another's record than it needs to tell so: neither its size nor its key may show in the time that this takes.
+    /// Returns the record of this operation id if it belongs to this principal; another principal's record
+    /// counts as absent. A store should read no more of such a record than the comparison needs, so that the
+    /// response time reveals neither its size nor its key.
     async fn find_own(
         &self,
         operation_id: OperationId,
         principal: &Principal,
     ) -> Result<Snapshot, StoreError>;
 
-    /// A page of the commands that wait for a worker and may be started now, with their requests: tenant by tenant, of each
-    /// tenant at most a share, the longest ready first. A worker must [`start`](Change::start) a command before it carries
-    /// it out: others may see it, too.
+    /// Returns a page of the commands that wait for a worker and are ready to start, with their requests. The
+    /// page goes tenant by tenant, takes at most a share of each tenant, and lists the longest ready first.
+    /// Several workers may read the same command, so a worker must [`start`](Change::start) it before it
+    /// executes it.
     async fn waiting(&self, filter: &WaitingFilter) -> Result<WaitingPage, StoreError>;
 
-    /// Writes down which items a bulk request has, in their order, so that [`progress`](Store::progress) shows them. Those
-    /// that are written down already stay as they are.
+    /// Records the items of a bulk request in their order, so that [`progress`](Store::progress) lists them.
+    /// Items that are already recorded stay unchanged.
     async fn announce(&self, operation_id: OperationId, items: &[Item]) -> Result<(), StoreError>;
 
-    /// How far the command of this operation id has come, if it has several steps. Forgotten with its record.
+    /// Returns the steps of the command with this operation id, if it has several. They are deleted with its
+    /// record.
     async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError>;
 
-    /// The store's time: an answer means that the store can be reached.
+    /// Returns the store's time. A successful call means that the store is reachable.
     async fn now(&self) -> Result<Timestamp, StoreError>;
 
-    /// What the store promises at this moment, as far as it knows. Called for every command: it must not wait for anything.
+    /// Returns the tier that the store promises now, as far as it knows. Every command calls this method, so
+    /// it must not block.
     fn tier(&self) -> Tier;
 }
 
-/// Does what no request waits for: lets time act on records, counts them, and says which need evidence. For whoever works in
-/// the background.
+/// Maintains records in the background, outside of any request: applies the passage of time, counts records,
+/// and lists those that need evidence.
 #[async_trait]
 pub trait Upkeep: Store {
-    /// Applies [`Event::Age`](crate::transition::Event::Age) to at most `limit` records whose lease, or time to start, has ended. Says how
-    /// many it changed. Safe beside live traffic and beside other sweepers.
+    /// Applies [`Event::Age`](crate::transition::Event::Age) to at most `limit` records whose lease or start
+    /// deadline has passed. Returns the number of changed records. Safe beside live traffic and other
+    /// sweepers.
     async fn sweep(&self, limit: usize) -> Result<usize, StoreError>;
 
-    /// Applies [`Event::Age`](crate::transition::Event::Age) to at most `limit` records whose time to live has ended. Says how many it
-    /// changed. Safe beside live traffic and beside other reapers.
+    /// Applies [`Event::Age`](crate::transition::Event::Age) to at most `limit` records whose time to live is
+    /// over. Returns the number of changed records. Safe beside live traffic and other reapers.
     async fn reap(&self, limit: usize) -> Result<usize, StoreError>;
 
-    /// How many records there are of each operation in each state, and since when the oldest has been in it. For
-    /// metrics: it may be slow, and a moment old.
+    /// Returns the number of records of each operation in each state, and the oldest change among them. For
+    /// metrics: the call may be slow, and its result slightly out of date.
     async fn census(&self) -> Result<Vec<Census>, StoreError>;
 
-    /// At most `limit` commands whose outcome is unknown and for which evidence is to be sought now, the longest due
-    /// first. A store may leave out [`Record::result`], which they do not have.
+    /// Returns at most `limit` commands in state `Unknown` that are due for a look-up of evidence, the
+    /// longest due first. A store may leave out [`Record::result`], which such commands do not have.
     async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError>;
 }
 
-/// Shows records, their notes and their kept requests. For operators, and for whoever settles unknown commands.
+/// Shows records, their notes and their stored requests to operators and to the reconciler.
 #[async_trait]
 pub trait Records: Upkeep {
-    /// The record of this operation id. The caller checks whose it is.
+    /// Returns the record of this operation id. The caller checks that its user may see it.
     async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError>;
 
-    /// The notes that were taken about the command of this operation id, the oldest first. They outlive its record.
+    /// Returns the notes about the command of this operation id, the oldest first. Notes outlive the record.
     async fn notes(&self, operation_id: OperationId) -> Result<Vec<NoteTaken>, StoreError>;
 
-    /// The request that is kept of the command of this operation id, if one is, and takes the note that somebody reads it: nobody
-    /// reads it without a note. Where none is kept, nothing is noted.
+    /// Writes `note`, and returns the stored request of this command: no request is read without a note.
+    /// Without a stored request, it returns `None` and writes no note.
     async fn read_request(
         &self,
         operation_id: OperationId,
         note: &Note,
     ) -> Result<Option<StoredRequest>, StoreError>;
 
-    /// The records that `filter` describes, in the order of their operation ids, which is roughly by age. A
-    /// store may leave out [`Record::result`] here: lists do not show responses.
+    /// Returns the records that match `filter`, ordered by operation id, which is roughly by age. A store may
+    /// leave out [`Record::result`]: lists do not show responses.
     async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError>;
 
-    /// The records that [`list`](Records::list) leaves out for the same filter, since they cannot be read: both look at the same
-    /// rows, at most `limit` of them. A store whose records can always be read has none.
+    /// Returns the unreadable records that [`list`](Records::list) leaves out for this filter. Both methods
+    /// look at the same rows, at most `limit` of them. A store without unreadable records returns none.
     async fn unreadable(&self, _filter: &Filter) -> Result<Vec<UnreadableRecord>, StoreError> {
         Ok(Vec::new())
     }
 }
 
-/// A store with all that it keeps. `Arc<dyn Backend>` is also an `Arc` of each of its parts, for whoever needs no more.
+/// A complete store: records, evidence, usage, audit log and resealing. `Arc<dyn Backend>` coerces to an
+/// `Arc` of each part, for callers that need only one.
 #[async_trait]
 pub trait Backend: Records + Evidence + Usage + AuditLog + Reseal {
-    /// Returns the id of the store, which tells it from every other; `None` if it is gone with its process.
+    /// Returns the id of the store, which distinguishes it from every other; `None` if it is lost with its process.
     async fn store_id(&self) -> Result<Option<StoreId>, StoreError>;
 
-    /// Its messages; `None` if it keeps none.
+    /// Returns the store's outbox; `None` if the store keeps no messages.
     fn outbox(self: Arc<Self>) -> Option<Arc<dyn Outbox>>;
 }
 
-/// What a store answers to an event.
+/// The store's answer to an event.
 #[derive(Clone, Debug)]
 pub struct StoreAnswer {
-    /// What the sender is to do.
+    /// The next action of the event's sender.
     pub decision: Decision,
     /// The record after the event; `None` if there is none.
     pub record: Option<Record>,
     /// The store's time when it decided.
     pub now: Timestamp,
-    /// Who holds the business reference, if the decision is `Duplicate`.
+    /// The command that holds the business reference, if the decision is `Duplicate`.
     pub holder: Option<Holder>,
 }
 
@@ -189,20 +205,20 @@ pub struct Snapshot {
     pub now: Timestamp,
 }
 
-/// Which records to list.
+/// Selects the records of a list. Each `None` matches every record.
 #[derive(Clone, Debug)]
 pub struct Filter {
-    /// Only those in this state.
+    /// State of the records.
     pub state: Option<StateName>,
-    /// Only those of this operation.
+    /// Operation of the records.
     pub operation: Option<String>,
-    /// Only those of this tenant.
+    /// Tenant of the records.
     pub tenant: Option<String>,
-    /// Only those that last changed before this moment.
+    /// Upper limit of the records' last change, exclusive.
     pub updated_before: Option<Timestamp>,
-    /// Only those that come after this one: the next page.
+    /// Last record of the previous page: only records after it.
     pub after: Option<OperationId>,
-    /// At most so many.
+    /// Maximum number of records.
     pub limit: usize,
 }
 
@@ -215,21 +231,21 @@ impl Default for Filter {
 /// A record that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableRecord {
-    /// Its command.
+    /// Operation id of the record.
     pub operation_id: OperationId,
-    /// Why it cannot.
+    /// Reason why the record cannot be read.
     pub why: String,
 }
 
-/// The records of one operation in one state.
+/// Count of the records of one operation in one state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Census {
-    /// The operation.
+    /// Name of the operation.
     pub operation: String,
-    /// The state.
+    /// State of the records.
     pub state: StateName,
-    /// How many there are.
+    /// Number of records.
     pub count: u64,
-    /// When the one that changed longest ago last changed.
+    /// Time of the last change of the record that has been unchanged for longest.
     pub oldest: Timestamp,
 }

@@ -1,31 +1,32 @@
-//! The part of a policy that goes with the record, so that it outlives the process that held the policy.
+//! The part of a policy that the record stores, so that it outlives the process that held the policy.
 
 use std::time::Duration;
 
 use crate::policy::{OnExpired, OnLeaseExpired, Policy};
 
-/// The part of a policy that goes with the record: with it, a sweeper, a reaper or an operator's tool decides as the
-/// claimer would have, without its configuration.
+/// The part of a policy that the record stores: by it, a sweeper, a reaper or an operator's tool decides like
+/// the claimer, without its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Terms {
-    /// How long a claim or renewal holds.
+    /// Lease of a claim or renewal.
     pub lease: Duration,
-    /// How long a settled record is kept, from when it settled.
+    /// Retention of a settled record, counted from its settlement.
     pub ttl: Duration,
-    /// How long a tombstone follows it; `None` forgets at once.
+    /// Retention of its tombstone; `None` deletes the record at once.
     pub tombstone_ttl: Option<Duration>,
-    /// What an ended lease means.
+    /// Meaning of an expired lease.
     pub on_lease_expired: OnLeaseExpired,
-    /// How long, from when the outcome became unknown, a call of the last attempt may still be on its way:
-    /// a whole lease, the deadline of one call, the time in which its answer is still read after that, and a margin.
+    /// Time, from when the outcome became unknown, in which a call of the last attempt may still be in
+    /// flight: a whole lease, the timeout of one call, the time in which its late response is still read, and
+    /// a margin.
     pub quarantine: Duration,
-    /// Whether the request, which the claim brings, is kept until the outcome is known. Never without a request.
+    /// True if the claim's request is stored until the outcome is known. Never true without a request.
     pub keep_request: bool,
 }
 
 impl Policy {
-    /// Returns the part of this policy that goes with the record. That the request is kept goes with the claim that brings it:
-    /// [`Command::claim_keeping`](crate::Command::claim_keeping).
+    /// Returns the part of this policy that the record stores. `keep_request` is set by the claim that brings
+    /// the request: [`Command::claim_keeping`](crate::Command::claim_keeping).
     pub fn terms(&self) -> Terms {
         Terms {
             lease: self.lease,

@@ -1,15 +1,15 @@
-//! The promise of a store, and the promise that an operation needs of it.
+//! Durability tiers: a store promises one, and an operation may need one.
 
 use std::fmt;
 
-/// What a store promises. A lower number is a stronger promise.
+/// Promise of a store. A lower number is a stronger promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tier {
     /// At most one effect under every fault, crashes included.
     One,
-    /// As tier one, unless the engine loses a write that it acknowledged.
+    /// The promise of tier one, unless the engine loses a write that it acknowledged.
     Two,
-    /// Loses its records with its process: for tests, and for speed in front of a better store.
+    /// The store loses its records with its process: for tests, and for speed in front of a better store.
     Three,
 }
 
@@ -17,7 +17,7 @@ impl Tier {
     /// Every tier, the strongest promise first.
     pub const ALL: [Tier; 3] = [Tier::One, Tier::Two, Tier::Three];
 
-    /// Returns its number, as `needs_tier` writes it.
+    /// Returns the tier's number, as `needs_tier` spells it.
     pub fn number(self) -> u8 {
         match self {
             Tier::One => 1,
@@ -26,10 +26,11 @@ impl Tier {
         }
     }
 
-    /// Decides whether a store of this tier may take commands of an operation that needs `needed`. Replays need nothing.
+    /// Checks that a store of this tier may take commands of an operation that needs `needed`. Replays need
+    /// nothing.
     ///
     /// # Errors
-    /// The store promises less than is needed: no command of the operation may run.
+    /// The store promises less than `needed`: no command of the operation may run.
     pub fn check(self, needed: Tier) -> Result<(), TierTooLow> {
         match self <= needed {
             true => Ok(()),
@@ -44,7 +45,7 @@ impl fmt::Display for Tier {
     }
 }
 
-/// A store promises less than an operation needs.
+/// Error of a store that promises less than an operation needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it needs a store of {needed} (`needs_tier`), and the store promises {promised}")]
 pub struct TierTooLow {

@@ -1,65 +1,65 @@
-//! Points in time, and where they come from.
+//! Points in time, and their sources.
 //!
-//! Leases and expiry belong to the store's clock; a [`Clock`] serves stores that have none of their own and
-//! the few decisions a node takes for itself. This file is the only place that reads the wall clock, and the time since the
-//! machine was booted, by which jumps of the wall clock are noticed (`jump.rs`).
+//! Leases and expiry use the store's clock; a [`Clock`] serves stores without one, and the few decisions of a
+//! node itself. Only this file reads the wall clock and the time since boot, which reveals jumps of the wall
+//! clock (`jump.rs`).
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A point in time: milliseconds since the Unix epoch, by the clock of the store that said it.
+/// A point in time: milliseconds since the Unix epoch, by the clock of its store.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// The latest instant that RFC 3339 and HTTP dates can spell, the end of the year 9998.
+    /// Latest instant that RFC 3339 and HTTP dates can spell, the end of the year 9998.
     ///
-    /// Arithmetic stops here instead of overflowing, so that an absurd TTL means "practically for ever".
+    /// Arithmetic saturates here instead of overflowing, so that an absurd TTL means "practically for ever".
     pub const MAX: Timestamp = Timestamp(253_370_764_799_999);
 
-    /// The instant `millis` after the Unix epoch.
+    /// Returns the instant `millis` after the Unix epoch.
     pub const fn from_millis(millis: i64) -> Timestamp {
         Timestamp(millis)
     }
 
-    /// Milliseconds since the Unix epoch.
+    /// Returns the milliseconds since the Unix epoch.
     pub const fn as_millis(self) -> i64 {
         self.0
     }
 
-    /// This instant moved `by` into the future.
+    /// Returns this instant moved `by` into the future.
     pub fn plus(self, by: Duration) -> Timestamp {
         let millis = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
         Timestamp(self.0.saturating_add(millis).min(Self::MAX.0))
     }
 
-    /// How long after `earlier` this instant is; zero if it is not after it.
+    /// Returns the time from `earlier` to this instant; zero if this instant is not later.
     pub fn since(self, earlier: Timestamp) -> Duration {
         let millis = self.0.saturating_sub(earlier.0);
         Duration::from_millis(u64::try_from(millis).unwrap_or(0))
     }
 
-    /// The form of RFC 9110, for header fields: `Sun, 06 Nov 1994 08:49:37 GMT`.
+    /// Returns the form of RFC 9110, for header fields: `Sun, 06 Nov 1994 08:49:37 GMT`.
     pub fn to_http_date(self) -> String {
         jiff::fmt::rfc2822::DateTimePrinter::new()
             .timestamp_to_rfc9110_string(&self.to_jiff())
             .unwrap_or_else(|_| self.to_rfc3339())
     }
 
-    /// Reads a date of a header field; `None` if it is not one.
+    /// Parses a date of a header field; `None` if it is not one.
     pub fn from_http_date(text: &str) -> Option<Timestamp> {
         let parsed = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
         Some(Timestamp(parsed.as_millisecond()))
     }
 
-    /// Reads an RFC 3339 timestamp; `None` if it is not one.
+    /// Parses an RFC 3339 timestamp; `None` if it is not one.
     pub fn from_rfc3339(text: &str) -> Option<Timestamp> {
         Some(Timestamp(text.parse::<jiff::Timestamp>().ok()?.as_millisecond()))
     }
 
-    /// The form of RFC 3339, for JSON and logs: `1994-11-06T08:49:37.123Z`.
+    /// Returns the form of RFC 3339, for JSON and logs: `1994-11-06T08:49:37.123Z`.
     pub fn to_rfc3339(self) -> String {
         format!("{:.3}", self.to_jiff())
     }
@@ -84,7 +84,7 @@ impl fmt::Debug for Timestamp {
 
 /// Tells the time.
 pub trait Clock: Send + Sync + 'static {
-    /// The present instant.
+    /// Returns the present instant.
     fn now(&self) -> Timestamp;
 }
 
@@ -100,13 +100,13 @@ impl Clock for SystemClock {
     }
 }
 
-/// The time since this machine was booted. Nobody sets it, and it goes on while the machine is suspended, which
-/// [`Instant`](std::time::Instant) does not.
+/// Time since this machine was booted. It cannot be set, and it continues during suspension, unlike
+/// [`Instant`](std::time::Instant).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BootTime(Duration);
 
 impl BootTime {
-    /// Returns the present.
+    /// Returns the present instant.
     pub fn now() -> BootTime {
         #[cfg(target_os = "linux")]
         return BootTime(read(ClockId::Boottime));
@@ -114,7 +114,7 @@ impl BootTime {
         return BootTime(read(ClockId::Monotonic));
     }
 
-    /// Returns the instant so long after the machine was booted, for tests.
+    /// Returns the instant `since_boot` after the boot, for tests.
     pub const fn from_duration(since_boot: Duration) -> BootTime {
         BootTime(since_boot)
     }
@@ -130,7 +130,8 @@ impl BootTime {
     }
 }
 
-/// Returns how long this machine has been suspended since it was booted: by so much, [`Instant`](std::time::Instant) is behind.
+/// Returns the time that this machine has been suspended since its boot: [`Instant`](std::time::Instant) is
+/// behind by it.
 pub fn suspended() -> Duration {
     let awake = read(ClockId::Monotonic);
     BootTime::now().0.saturating_sub(awake)
@@ -141,7 +142,7 @@ fn read(clock: ClockId) -> Duration {
     Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-/// A clock that was set once, when it was made, and goes on with the machine: it never jumps.
+/// A clock that is set once, at its creation, and then runs with the machine: it never jumps.
 #[derive(Clone, Copy, Debug)]
 pub struct SteadyClock {
     set: Timestamp,
@@ -149,7 +150,7 @@ pub struct SteadyClock {
 }
 
 impl SteadyClock {
-    /// Returns a clock that is set by the machine's wall clock.
+    /// Returns a clock set by the machine's wall clock.
     pub fn new() -> SteadyClock {
         SteadyClock { set: SystemClock.now(), since: BootTime::now() }
     }

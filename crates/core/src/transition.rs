@@ -1,8 +1,8 @@
-//! The one place that decides. Every store, test and tool drives [`transition`]; nobody decides beside it.
+//! The one place that decides. Every store, test and tool calls [`transition`]; no other code decides.
 //!
-//! Time acts first ([`age`]): an ended lease is ended and an expired record is gone, whether or not a sweeper
-//! or reaper came by. Then the event meets the state in one exhaustive match, with no wildcard arm, so that a
-//! new state or event does not compile until each of its meetings has been thought about.
+//! Time acts first ([`age`]): a lease past its end is expired and an expired record is gone, even before a
+//! sweeper or reaper runs. Then one exhaustive match handles event and state, without a wildcard arm: a new
+//! state or event does not compile until every combination is handled.
 
 use std::time::Duration;
 
@@ -15,16 +15,16 @@ use crate::state::{Epoch, Fence, Head, Reason, SettledBy, State};
 use crate::terms::Terms;
 use crate::time::Timestamp;
 
-/// How long a node may serve a settled record from memory before it asks the store again.
+/// Time for which a node may serve a settled record from memory before it asks the store again.
 pub const CACHE_RECHECK: Duration = Duration::from_secs(10);
 
-/// How long a purged record stays as a tombstone: until every node's memory must have noticed.
+/// Time for which a purged record stays as a tombstone: until every node's memory must have noticed.
 pub const PURGE_GRACE: Duration = Duration::from_secs(2 * CACHE_RECHECK.as_secs());
 
-/// Decides what `event` means for the command whose record has this `head`, at `now`.
+/// Decides the effects of `event` on the command with this `head`, at `now`.
 ///
 /// `None` stands for a command without a record. A store carries out the write only if the record still has
-/// exactly this head, and asks again otherwise.
+/// exactly this head, and calls again otherwise.
 pub fn transition(head: Option<&Head>, event: &Event, now: Timestamp) -> Transition {
     let before = head.copied();
     let aged = before.and_then(|head| age(head, now));
@@ -42,11 +42,11 @@ pub fn transition(head: Option<&Head>, event: &Event, now: Timestamp) -> Transit
     Transition { write, reference, request, decision }
 }
 
-/// A request is stored when its command is acquired, and kept as long as a worker may have to start or resume the command, or
-/// as its terms want it.
+/// Returns the write to the request. It is stored when its command is acquired, and kept as long as a worker
+/// may have to start or resume the command, or as its terms ask for.
 fn request(before: Option<Head>, aged: Option<Head>, after: Option<Head>) -> RequestWrite {
     let kept = |head: Option<Head>| head.is_some_and(|head| head.keeps_request());
-    // What is unknown never had one, if it has none now.
+    // An unknown command without a stored request never had one.
     let acquired = !kept(aged)
         && kept(after)
         && !after.is_some_and(|after| matches!(after.state, State::Unknown { .. }));
@@ -57,9 +57,10 @@ fn request(before: Option<Head>, aged: Option<Head>, after: Option<Head>) -> Req
     }
 }
 
-/// A reference is taken with the command, and given back only when nothing can have come of it, by no attempt: the
-/// last one is proven not executed, or was answered with a stored 4xx, none before it may have run, and none has
-/// committed a part of the command. Should its executor's late word prove otherwise, it is taken back.
+/// Returns the write to the business reference. It is taken with the command, and freed only if no attempt
+/// can have had an effect: the last one is proven not executed, or was answered with a stored 4xx, no earlier
+/// one may have run, and none has committed a part. If its executor's late word proves otherwise, the
+/// reference is taken back.
 fn reference(before: Option<Head>, aged: Option<Head>, after: Option<Head>, event: &Event) -> ReferenceWrite {
     let acquired = after.map(|head| head.fence()) != before.map(|head| head.fence());
     let why = |head: Head| (head.state, head.reason);
@@ -70,7 +71,7 @@ fn reference(before: Option<Head>, aged: Option<Head>, after: Option<Head>, even
                 Reference::None | Reference::Taken => ReferenceWrite::Keep,
             }
         }
-        // What time has forgotten was not freed, and may have had an effect.
+        // A command that expired was not freed, and may have had an effect.
         (Event::Free, None) if aged.is_some() => ReferenceWrite::GiveBack,
         (_, Some(after)) if before.is_some_and(|before| is_late_part(&before, &after)) => {
             ReferenceWrite::TakeBack
@@ -81,8 +82,9 @@ fn reference(before: Option<Head>, aged: Option<Head>, after: Option<Head>, even
             {
                 ReferenceWrite::TakeBack
             }
-            // A lease that ended proves nothing, not even where the operation is declared safe to repeat. And whoever
-            // deduplicates does so on this command's key: another command has another one, and would run beside it.
+            // An expired lease proves nothing, even if the operation is declared safe to repeat. And a
+            // provider deduplicates on this command's key: another command has another key, and would run
+            // beside it.
             State::FailedRetryable { .. } | State::FailedFinal { .. } if !after.left_nothing() => {
                 ReferenceWrite::Keep
             }
@@ -99,13 +101,13 @@ fn reference(before: Option<Head>, aged: Option<Head>, after: Option<Head>, even
     }
 }
 
-/// Whether a command that was taken for not executed turns out to be partly done.
+/// Returns true if a command that counted as not executed turns out to be partly done.
 fn is_late_part(before: &Head, after: &Head) -> bool {
     let free = |head: &Head| matches!(head.state, State::FailedRetryable { .. });
     free(before) && free(after) && after.partly_done && !before.partly_done
 }
 
-/// What time alone makes of a command. `Claimed`, `Processing` and `Unknown` are never forgotten.
+/// Returns the head after the passage of time. `Claimed`, `Processing` and `Unknown` are never forgotten.
 pub fn age(head: Head, now: Timestamp) -> Option<Head> {
     match head.state {
         State::Claimed { start_by, .. } if start_by <= now => Some(given_up(head, Reason::NeverStarted, now)),
@@ -127,14 +129,14 @@ pub fn age(head: Head, now: Timestamp) -> Option<Head> {
     }
 }
 
-/// What an executor leaves behind that ended without a word.
+/// Returns the head after the lease of a silent executor has expired.
 fn lease_ended(head: Head, lease_until: Timestamp, start_by: Option<Timestamp>, now: Timestamp) -> Head {
     if head.reason == Reason::Deferred {
         return deferral_expired(head, now);
     }
     match (head.terms.on_lease_expired, start_by) {
         (OnLeaseExpired::Unknown, _) => unknown(head, Reason::LeaseExpired, now),
-        // Whoever resumes it is told what its phases have come to, and speaks for all of them.
+        // The next executor gets the results of its phases, and speaks for all of them.
         (OnLeaseExpired::Resume, Some(start_by)) if start_by > now => {
             waiting(head, start_by, lease_until, Reason::LeaseExpired)
         }
@@ -147,7 +149,7 @@ fn lease_ended(head: Head, lease_until: Timestamp, start_by: Option<Timestamp>, 
     }
 }
 
-/// The state machine itself: what becomes of the command, and what the sender is to do.
+/// The state machine itself: returns the new head and the decision for the sender.
 fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, Decision) {
     let Some(head) = head else { return decide_without_record(event, now) };
     let keep = |decision| (Some(head), decision);
@@ -169,7 +171,7 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
             }
             State::Processing { .. } => keep(Decision::Wait),
             State::Succeeded { .. } | State::FailedFinal { .. } => keep(Decision::Replay),
-            // A claim overtaken by its own release: nobody is left to run it.
+            // A claim overtaken by its own release: no executor is left to run it.
             State::FailedRetryable { .. } if head.token == attempt.token => keep(Decision::Vacant),
             State::FailedRetryable { .. } if attempt.reference == Reference::Taken => {
                 keep(Decision::Duplicate)
@@ -230,7 +232,7 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
             | State::Expired { .. } => keep(Decision::Fenced),
         },
         Event::Complete { .. } => match head.state {
-            // From `Unknown` and `FailedRetryable` it is late evidence of the effect by the one who made it.
+            // From `Unknown` and `FailedRetryable`, this is the executor's own late evidence of the effect.
             State::Processing { .. } | State::Unknown { .. } | State::FailedRetryable { .. } => {
                 apply(succeeded(head, SettledBy::Executor, Reason::Answered, now))
             }
@@ -252,7 +254,7 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
             | State::Succeeded { .. }
             | State::Expired { .. } => keep(Decision::Fenced),
         },
-        // What a deferred command has committed is not taken back by anybody's word.
+        // No word undoes the committed part of a deferred command.
         Event::Release { .. } | Event::Requeue { .. } if head.is_left_to_a_message() => {
             keep(Decision::Fenced)
         }
@@ -260,7 +262,8 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
             State::Claimed { .. } | State::Processing { .. } | State::Unknown { .. } => {
                 apply(released(head, reason, now))
             }
-            // It was taken from its executor without proof, and here is the proof; or proof that a part of it is done.
+            // The command was taken from its executor without proof, and this is the proof; or it proves that
+            // a part is done.
             State::FailedRetryable { .. }
                 if head.reason.proves_nothing() || (reason == Reason::PartlyDone && !head.partly_done) =>
             {
@@ -289,7 +292,7 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
                 let deferred = State::Processing { lease_until: now.plus(time), start_by: None };
                 apply(Head { partly_done: true, ..head.moved(deferred, Reason::Deferred) })
             }
-            // An operator has the message sent after all: what it comes to is open again.
+            // An operator has the message sent after all: the outcome is open again.
             State::Unknown { .. } if head.reason == Reason::MessageDead => apply(deferral_expired(head, now)),
             State::Claimed { .. }
             | State::Succeeded { .. }
@@ -319,7 +322,7 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
             State::FailedRetryable { .. } => {
                 apply(released(Head { partly_done: true, ..head }, head.reason, now))
             }
-            // What is settled is not continued.
+            // A settled command is not resumed.
             State::Succeeded { .. } | State::FailedFinal { .. } | State::Expired { .. } => {
                 keep(Decision::Idle)
             }
@@ -346,7 +349,8 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
                 PhaseVerdict::NotExecuted(Proof::ProviderTombstone | Proof::Quarantine) => {
                     apply(resumable(head, Reason::VerdictNotExecuted, within, recorded, now))
                 }
-                // The call may still land: what the next one is answered is said of both, but no run need make it.
+                // The call may still land. The next call's answer then holds for both, but no run has to make
+                // the next call.
                 PhaseVerdict::NotExecuted(Proof::ProviderDeduplicates) => {
                     let head = Head { earlier_may_have_run: true, ..head };
                     apply(resumable(head, Reason::VerdictDeduplicated, within, recorded, now))
@@ -360,21 +364,22 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
             | State::FailedRetryable { .. }
             | State::Expired { .. } => keep(Decision::Refused(Refusal::WrongState)),
         },
-        // Somebody looked at another attempt; and what an earlier one did not do says nothing about the last.
+        // The evidence is about another attempt; and an earlier attempt that did nothing says nothing about
+        // the last one.
         Event::Resolve { verdict, about, .. }
             if about.excludes(head.epoch) || verdict != Verdict::Succeeded && about.is_before(head.epoch) =>
         {
             keep(Decision::Refused(Refusal::OtherAttempt { epoch: head.epoch }))
         }
-        // Late evidence of the effect, after "not executed": it settles the command, as the executor's late word does, and
-        // nobody runs it again. What has phases is settled phase by phase.
+        // Late evidence of the effect, after "not executed": it settles the command, like the executor's late
+        // word, and no request runs it again. A command with phases is settled phase by phase.
         Event::Resolve { verdict: Verdict::Succeeded, about, .. }
             if proves_an_effect_of(&head, about) && head.terms.on_lease_expired != OnLeaseExpired::Resume =>
         {
             apply(succeeded(head, SettledBy::Verdict, Reason::VerdictExecuted, now))
         }
         Event::Resolve { verdict, seen, about: _ } => match head.state {
-            // Nobody executes it: evidence that comes before the message's own end is as good as that.
+            // No executor runs it: evidence that arrives before the message's own end is as good as that.
             State::Processing { .. } if head.reason == Reason::Deferred => match verdict {
                 Verdict::Succeeded => {
                     apply(succeeded(head, SettledBy::Verdict, Reason::VerdictExecuted, now))
@@ -401,19 +406,20 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
                 Verdict::NotExecuted(_) if head.is_left_to_a_message() => {
                     keep(Decision::Refused(Refusal::PartlyDone))
                 }
-                // What was not there when it was looked for may have landed since: a call of this attempt, or, after a verdict
-                // that was slow to come, one of an attempt that nobody had seen.
+                // An effect that was absent at the look-up may have landed since: a call of this attempt or,
+                // after a slow verdict, one of a later attempt.
                 Verdict::NotExecuted(Proof::Quarantine)
                     if seen.unwrap_or(now).min(now) < quarantine_until =>
                 {
                     keep(Decision::Refused(Refusal::StillInFlight { until: quarantine_until }))
                 }
-                // It is about the command, and so about every attempt at it: none has landed, and none can any more.
+                // The evidence is about the command, and so about every attempt: none has landed, and none
+                // can any more.
                 Verdict::NotExecuted(Proof::ProviderTombstone | Proof::Quarantine) => {
                     let head = Head { earlier_may_have_run: false, ..head };
                     apply(released(head, Reason::VerdictNotExecuted, now))
                 }
-                // A call may still land, and is then answered as the next one is.
+                // A call may still land; it then gets the same answer as the next one.
                 Verdict::NotExecuted(Proof::ProviderDeduplicates) => {
                     apply(released(head, Reason::VerdictDeduplicated, now))
                 }
@@ -470,8 +476,8 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
     }
 }
 
-/// Returns true for a command that is free, or waits for a worker, and whose effect can only be that of an attempt that was
-/// taken for not executed.
+/// Returns true for a command that is free or waits for a worker, and whose effect can only come from an
+/// attempt that counted as not executed.
 fn proves_an_effect_of(head: &Head, about: About) -> bool {
     match head.state {
         State::FailedRetryable { .. } => true,
@@ -527,8 +533,8 @@ fn acquired(attempt: Attempt, epoch: Epoch, now: Timestamp) -> (Option<Head>, De
     (Some(head), decision)
 }
 
-/// What an attempt before this one has done, or may have done, is remembered, and waited for as long as that one's terms
-/// say.
+/// Acquires the command again. Effects of earlier attempts, certain or possible, are remembered, and their
+/// quarantine follows their own terms.
 fn acquired_again(before: Head, attempt: Attempt, now: Timestamp) -> (Option<Head>, Decision) {
     let (acquired, decision) = acquired(attempt, before.epoch.saturating_add(1), now);
     let acquired = acquired.map(|head| Head { partly_done: before.partly_done, ..head });
@@ -551,26 +557,27 @@ fn failed_final(head: Head, settled_by: SettledBy, reason: Reason, now: Timestam
 fn released(head: Head, reason: Reason, now: Timestamp) -> Head {
     let partly_done = head.partly_done || reason == Reason::PartlyDone;
     let head = Head { reason, partly_done, ..head };
-    // What is partly done is open, and no more forgotten than what is unknown: whoever goes on must find it.
+    // A partly done command is open, and forgotten no more than an unknown one: the next executor must find
+    // it.
     let expires_at = if partly_done { Timestamp::MAX } else { forgotten_at(&head, now) };
     Head { state: State::FailedRetryable { expires_at }, ..head }
 }
 
-/// When a record that had no effect so far may be forgotten: not while a call may still land. The next request would be
-/// another command, with another id, and nobody would take the two for one.
+/// Returns the expiry of a record without effect so far: not while a call may still land. After expiry, the
+/// next request would be another command with another id, and the two could not be linked.
 fn forgotten_at(head: &Head, now: Timestamp) -> Timestamp {
     let Terms { ttl, quarantine, .. } = head.terms;
     now.plus(if head.may_have_run() { ttl.max(quarantine) } else { ttl })
 }
 
-/// The command waits for a worker. Whoever had it has it no longer: the epoch rises.
+/// Requeues the command for a worker. The epoch rises, which fences the last executor.
 fn waiting(head: Head, start_by: Timestamp, ready_at: Timestamp, reason: Reason) -> Head {
     let epoch = head.epoch.saturating_add(1);
     Head { epoch, ..head.moved(State::Claimed { start_by, ready_at }, reason) }
 }
 
-/// Whoever resumes the command goes on after its open call, which is known now: a worker, if it has the input, and
-/// otherwise the next request with the key. Whoever had it has it no longer.
+/// Makes the command resumable after its open call, whose result is known now: by a worker if the store has
+/// the input, otherwise by the next request with the key. The last executor is fenced.
 fn resumable(head: Head, reason: Reason, within: Duration, recorded: Recorded, now: Timestamp) -> Head {
     if recorded.has_input {
         return waiting(head, now.plus(within), now, reason);
@@ -578,12 +585,14 @@ fn resumable(head: Head, reason: Reason, within: Duration, recorded: Recorded, n
     Head { epoch: head.epoch.saturating_add(1), ..released(head, reason, now) }
 }
 
-/// No worker goes on with it. What has phases may have had an effect; nothing else has run.
+/// Gives the command up: no worker continues it. A command with phases may have had an effect; any other has
+/// not run.
 fn given_up(head: Head, reason: Reason, now: Timestamp) -> Head {
     if head.is_phased() { unknown(head, reason, now) } else { released(head, reason, now) }
 }
 
-/// Its message may still be sent, at any time: no quarantine ends that, only a word about the message.
+/// Expires a deferral. The message may still be sent at any time: no quarantine ends that, only news of the
+/// message.
 fn deferral_expired(head: Head, now: Timestamp) -> Head {
     let quarantine_until = Timestamp::MAX;
     let state = State::Unknown { since: now, reconcile_after: now, attempts: 0, quarantine_until };

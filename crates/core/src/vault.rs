@@ -1,8 +1,7 @@
-//! How stored responses and requests are sealed, so that whoever reads a store without its keys learns nothing from them.
-//!
-//! A [`Vault`] encrypts; [`Sealing`] says what is encrypted and to whom it belongs, and goes with it as associated data:
-//! what is moved to another record, or presented as something else, does not open. Stores see only sealed bytes and the
-//! id of a key. What does not open stays as it is, cannot be decoded, and is never a reason to run a command again.
+//! Sealing of stored responses and requests, so that a reader of a store without its keys learns nothing from
+//! them. A [`Vault`] encrypts; [`Sealing`] is the associated data: bytes that are moved to another record, or
+//! presented as another kind, do not open. Stores see only sealed bytes and the id of a key. Bytes that do
+//! not open stay sealed, cannot be decoded, and never cause a command to run again.
 
 use bytes::Bytes;
 
@@ -16,64 +15,65 @@ use crate::response::StoredResponse;
 use crate::scope::RecordId;
 pub use crate::sealing::{SealedKind, Sealing, Settler};
 
-/// The longest id of a key.
+/// Longest id of a key, in characters.
 pub const MAX_KEY_ID_CHARS: usize = 64;
 
-/// Returns true for a text that can be the id of a key: 1 to 64 letters, digits, dots, dashes and underscores.
+/// Returns true if a text can be the id of a key: 1 to 64 letters, digits, dots, dashes and underscores.
 pub fn is_key_id(text: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     (1..=MAX_KEY_ID_CHARS).contains(&text.len()) && text.chars().all(allowed)
 }
 
-/// Seals and opens bytes, under keys that it knows by their ids.
+/// Seals and opens bytes, under keys with ids.
 pub trait Vault: Send + Sync + 'static {
-    /// The id of the key that [`seal`](Vault::seal) uses.
+    /// Returns the id of the key that [`seal`](Vault::seal) uses.
     fn current(&self) -> &str;
 
     /// Seals under the current key. The same bytes look different each time.
     fn seal(&self, about: &Sealing, clear: &[u8]) -> Result<Sealed, VaultError>;
 
-    /// Opens what was sealed under this key about this, and about nothing else.
+    /// Opens bytes that were sealed under this key with this associated data.
     fn open(&self, about: &Sealing, key_id: &str, sealed: &[u8]) -> Result<Bytes, VaultError>;
 
-    /// Says what becomes of bytes that are not sealed. By default they are taken, as they were stored before encryption
-    /// was switched on.
+    /// Returns the treatment of plaintext. By default it is accepted: it was stored before encryption was
+    /// switched on.
     fn plaintext(&self) -> Plaintext {
         Plaintext::Accept
     }
 }
 
-/// What becomes of stored bytes that are not sealed, although there is a vault.
+/// Treatment of stored plaintext if there is a vault.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Plaintext {
-    /// They are read as they are. Whoever may write to the store can put plaintext in the place of what was sealed.
+    /// Plaintext is read as it is. A process that can write to the store can replace sealed bytes with
+    /// plaintext.
     #[default]
     Accept,
-    /// They are refused like bytes that do not open.
+    /// Plaintext is refused like bytes that do not open.
     Refuse,
 }
 
 /// Sealed bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sealed {
-    /// The key that they are sealed under.
+    /// Key that seals the bytes.
     pub key_id: String,
     /// The bytes.
     pub bytes: Bytes,
 }
 
-/// Why something cannot be sealed or opened.
+/// Reason why something cannot be sealed or opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VaultError {
-    /// The key is not at hand.
+    /// The key is missing.
     #[error("it is sealed under key {0:?}, which is not at hand")]
     UnknownKey(String),
-    /// It was changed, moved to another place, or sealed under another key of the same id.
+    /// The bytes were changed, moved to another place, or sealed under another key with the same id.
     #[error(
         "it does not open under key {0:?}: it was changed, or belongs elsewhere, or this is another key of that id"
     )]
     DoesNotOpen(String),
-    /// It is not sealed, and plaintext is refused.
+    /// The bytes are plaintext, and plaintext is refused.
     #[error("it is not sealed, and plaintext is refused here")]
     NotSealed,
     /// The machine has no randomness, or no memory, to seal with.
@@ -82,7 +82,7 @@ pub enum VaultError {
 }
 
 impl dyn Vault {
-    /// Opens bytes that are kept: sealed ones under their key, others as they are unless plaintext is refused.
+    /// Opens stored bytes: sealed ones under their key; plaintext is returned as it is, unless it is refused.
     pub fn open_kept(
         &self,
         about: &Sealing,
@@ -96,7 +96,7 @@ impl dyn Vault {
         }
     }
 
-    /// The change as a store is to carry it out on the record of this id, which is of the command of this operation id.
+    /// Returns the sealed form of a change for the store, for the record `id` of the command `operation_id`.
     pub fn seal_change_of(
         &self,
         id: &RecordId,
@@ -112,12 +112,12 @@ impl dyn Vault {
         Ok(change.with_result(self.seal_as(about, result)?))
     }
 
-    /// The change as a store is to carry it out on this record.
+    /// Returns the sealed form of a change to this record, for the store.
     pub fn seal_change(&self, record: &Record, change: &Change) -> Result<Change, VaultError> {
         self.seal_change_of(&record.id, record.operation_id, change)
     }
 
-    /// Opens the result of a record, if it has one. What does not open cannot be decoded.
+    /// Opens the result of a record, if it has one. A result that does not open cannot be decoded.
     pub fn open_record(&self, record: &mut Record) -> Result<(), VaultError> {
         let Some(mut result) = record.result.take() else { return Ok(()) };
         let about = Sealing::result(record, result.status, result.response.format);
@@ -126,8 +126,8 @@ impl dyn Vault {
         opened
     }
 
-    /// The address of what was made is inside the response, and from now on nowhere else. What is sealed already stays as
-    /// it is.
+    /// Seals a result. The resource address is then inside the sealed response only. A result that is already
+    /// sealed stays unchanged.
     fn seal_as(
         &self,
         about: impl Fn(u8) -> Sealing,
@@ -142,7 +142,8 @@ impl dyn Vault {
         Ok(StoredResult { response, status: result.status, resource: None })
     }
 
-    /// The address beside a response that does not open is nobody's word, and goes; so do bytes that should be sealed.
+    /// Opens a result. The address beside a response that does not open is not trustworthy, and is dropped;
+    /// so are bytes that should be sealed.
     fn open_as(&self, about: &Sealing, result: &mut StoredResult) -> Result<(), VaultError> {
         let response = &mut result.response;
         let was_sealed = response.encryption_key_id.is_some();
@@ -164,7 +165,7 @@ impl dyn Vault {
         Ok(())
     }
 
-    /// The claim as a store is to decide it.
+    /// Returns the sealed form of a claim, for the store.
     pub fn seal_claim(&self, claim: &Claim) -> Result<Claim, VaultError> {
         let clear = claim.request.as_ref().filter(|request| request.encryption_key_id.is_none());
         let Some(request) = clear else { return Ok(claim.clone()) };
@@ -173,21 +174,21 @@ impl dyn Vault {
         Ok(Claim { request: Some(request), ..claim.clone() })
     }
 
-    /// The statement as a store is to keep it.
+    /// Returns the sealed form of a statement, for the store.
     pub fn seal_statement(&self, statement: &Statement) -> Result<Statement, VaultError> {
         let Some(result) = statement.result() else { return Ok(statement.clone()) };
         let about = |format| Sealing::statement(statement, result.status, format);
         Ok(statement.with_result(self.seal_as(about, result)?))
     }
 
-    /// The statement as it was said.
+    /// Returns the opened statement.
     pub fn open_statement(&self, statement: &Statement) -> Result<Statement, VaultError> {
         let Some(mut result) = statement.result().cloned() else { return Ok(statement.clone()) };
         self.open_as(&Sealing::statement(statement, result.status, result.response.format), &mut result)?;
         Ok(statement.with_result(result))
     }
 
-    /// Opens the request that is kept for this record. What does not open cannot be decoded.
+    /// Opens the request stored for this record. A request that does not open cannot be decoded.
     pub fn open_request(&self, record: &Record, request: &mut StoredRequest) -> Result<(), VaultError> {
         let about = Sealing::request(record, request.format);
         match self.open_kept(&about, request.encryption_key_id.as_deref(), &request.bytes) {

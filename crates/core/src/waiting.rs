@@ -1,8 +1,8 @@
-//! Commands that wait for a worker: how a store lists them, and how a worker walks through that list.
+//! Commands that wait for a worker: the store's list of them, and a worker's walk through that list.
 //!
-//! The list is ordered by tenant, and within a tenant the longest ready comes first. [`WaitingSearch`] walks through it in
-//! turns, so that no tenant's backlog holds up another's, and neither do commands that cannot be carried out here. It is
-//! pure: it names the page to read next, and is told about the commands on it.
+//! The list is ordered by tenant, then by readiness, the longest ready first. [`WaitingSearch`] takes tenants
+//! in turns, so that neither one tenant's backlog nor commands that cannot run here hold up others. It is
+//! pure: it names the page to read next, and is told about its commands.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,40 +13,42 @@ use crate::scope::RecordId;
 use crate::state::State;
 use crate::time::Timestamp;
 
-/// Pages that one pass of a search reads at most.
+/// Maximum number of pages per pass of a search.
 const MAX_PAGES: usize = 32;
 
-/// Pages that a search reads of one tenant in a row while none of its commands fits.
+/// Maximum number of pages of one tenant in a row while none of its commands fits.
 const MAX_DIGS: usize = 4;
 
-/// Commands on a page at most, unless more are wanted.
+/// Maximum number of commands on a page, unless more are wanted.
 const MAX_PAGE: usize = 64;
 
-/// Tenants of which a search remembers how far it has passed over their commands.
+/// Maximum number of tenants whose passed-over commands a search remembers.
 const MAX_TENANTS: usize = 4096;
 
-/// Commands that became ready so long ago have nothing new before them: clocks are read before transactions commit.
+/// Age after which no new command can appear before a ready one: clocks are read before transactions commit.
 const SETTLED_AFTER: Duration = Duration::from_secs(5);
 
-/// Place of a waiting command in the list: tenants in the order of the store, then the longest ready first.
+/// Position of a waiting command in the list: tenants in the order of the store, then the longest ready
+/// first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitingPlace {
     /// The tenant.
     pub tenant: String,
-    /// The moment from which on the command may be started.
+    /// Time from which on the command may be started.
     pub ready_at: Timestamp,
-    /// The record, which orders those of one moment.
+    /// Id of the record, which orders commands of one moment.
     pub id: RecordId,
 }
 
 impl WaitingPlace {
-    /// The place behind all commands of a tenant.
+    /// Returns the position behind all commands of a tenant.
     pub fn end_of(tenant: &str) -> WaitingPlace {
         let id = RecordId::from_bytes([u8::MAX; 32]);
         WaitingPlace { tenant: tenant.to_owned(), ready_at: Timestamp::MAX, id }
     }
 
-    /// Compares two places of one tenant; only the store can compare tenants.
+    /// Returns true if this position is behind `other` of the same tenant; only the store can compare
+    /// tenants.
     fn is_behind(&self, other: &WaitingPlace) -> bool {
         self.tenant == other.tenant
             && (self.ready_at, self.id.as_bytes()) > (other.ready_at, other.id.as_bytes())
@@ -56,15 +58,15 @@ impl WaitingPlace {
 /// Selects a page of the commands that a worker can start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitingFilter {
-    /// Those with phases, or else those without.
+    /// True for commands with phases, false for those without.
     pub phased: bool,
-    /// Only those of these operations; `None` takes any.
+    /// Operations of the commands; `None` matches any.
     pub operations: Option<Vec<String>>,
-    /// Only those behind this place: the next page.
+    /// Last position of the previous page: only commands behind it.
     pub after: Option<WaitingPlace>,
-    /// At most so many of one tenant, before the next tenant's.
+    /// Maximum number of commands of one tenant before the next tenant's.
     pub share: usize,
-    /// At most so many.
+    /// Maximum number of commands.
     pub limit: usize,
 }
 
@@ -77,17 +79,17 @@ impl Default for WaitingFilter {
 /// A page of waiting commands.
 #[derive(Clone, Debug)]
 pub struct WaitingPage {
-    /// The commands, in the order of the list, without those whose records cannot be read.
+    /// Commands in the order of the list, without those whose records are unreadable.
     pub found: Vec<Waiting>,
-    /// The place to go on from; `None` at the end of the list. A page may be short, or empty, before the end. A tenant's
-    /// commands beyond its share are on no later page, unless this one ends with them.
+    /// Position of the next page; `None` at the end of the list. A page may be short, or empty, before the
+    /// end. A tenant's commands beyond its share are on no later page, unless this one ends with them.
     pub next: Option<WaitingPlace>,
     /// The store's time.
     pub now: Timestamp,
 }
 
 impl WaitingPage {
-    /// The page of `filter` of all commands that could be on it, for stores that have them in memory.
+    /// Returns the page of `filter` from all commands, for stores that have them in memory.
     pub fn select(mut all: Vec<Waiting>, filter: &WaitingFilter, now: Timestamp) -> WaitingPage {
         let key = |place: &WaitingPlace| (place.tenant.clone(), place.ready_at, place.id);
         all.retain(|waiting| filter.after.as_ref().is_none_or(|after| key(&waiting.place()) > key(after)));
@@ -108,18 +110,19 @@ impl WaitingPage {
 /// A command that waits for a worker.
 #[derive(Clone, Debug)]
 pub struct Waiting {
-    /// Its record.
+    /// Record of the command.
     pub record: Record,
     /// The stored request or input that a worker needs to carry it out.
     pub request: StoredRequest,
 }
 
 impl Waiting {
-    /// Its place in the list.
+    /// Returns the command's position in the list.
     pub fn place(&self) -> WaitingPlace {
         let ready_at = match self.record.head.state {
             State::Claimed { ready_at, .. } => ready_at,
-            // A store hands out none of these; their place is behind all others, so that they hold up nobody.
+            // A store returns none of these; their position is behind all others, so that they delay no
+            // command.
             State::Processing { .. }
             | State::Succeeded { .. }
             | State::FailedFinal { .. }
@@ -131,7 +134,7 @@ impl Waiting {
     }
 }
 
-/// A walk through the list of waiting commands, tenant by tenant, that goes on where its last pass ended.
+/// A walk through the list of waiting commands, tenant by tenant, that continues where its last pass ended.
 ///
 /// ```text
 /// search.begin(places);
@@ -149,7 +152,7 @@ pub struct WaitingSearch {
     phased: bool,
     operations: Option<Vec<String>>,
     at: Option<WaitingPlace>,
-    /// The last command of each tenant that cannot be carried out here.
+    /// Last command of each tenant that cannot run here.
     passed: HashMap<String, WaitingPlace>,
     pass: SearchPass,
 }
@@ -158,22 +161,22 @@ pub struct WaitingSearch {
 #[derive(Debug, Default)]
 struct SearchPass {
     wanted: usize,
-    /// Commands that one tenant may have taken in one visit.
+    /// Maximum number of commands of one tenant in one visit.
     share: usize,
     limit: usize,
     pages: usize,
-    /// This pass has begun at the front of the list, or come back to it.
+    /// True if this pass has begun at the front of the list, or come back to it.
     from_front: bool,
-    /// Since it was last at the front: a command was taken, or a tenant left with commands that nobody looked at.
+    /// True if, since the front, a command was taken or a tenant left with commands that were not looked at.
     unfinished: bool,
-    /// A command was taken, or passed over for the first time.
+    /// True if a command was taken, or passed over for the first time.
     progress: bool,
     over: bool,
     exhausted: bool,
-    /// The last command of each tenant that this pass has seen.
+    /// Last command of each tenant in this pass.
     seen: HashMap<String, WaitingPlace>,
     visit: Visit,
-    /// The place to go on from, whatever else is on the page.
+    /// Position to continue from, whatever else is on the page.
     jump: Option<WaitingPlace>,
 }
 
@@ -183,18 +186,19 @@ struct Visit {
     tenant: Option<String>,
     taken: usize,
     digs: usize,
-    /// Commands on the page at hand, and the last of them.
+    /// Number of commands on the current page, and the last of them.
     on_page: usize,
     last: Option<WaitingPlace>,
 }
 
 impl WaitingSearch {
-    /// A search for commands with phases, or without, of these operations, or of any.
+    /// Returns a search for commands with phases, or without, of these operations, or of any.
     pub fn new(phased: bool, operations: Option<Vec<String>>) -> WaitingSearch {
         WaitingSearch { phased, operations, at: None, passed: HashMap::new(), pass: SearchPass::default() }
     }
 
-    /// Begins a pass for at most `wanted` commands. One tenant gets half of them at first, the rest if nobody else wants it.
+    /// Begins a pass for at most `wanted` commands. One tenant gets half of them at first, and the rest if no
+    /// other tenant wants it.
     pub fn begin(&mut self, wanted: usize) {
         self.pass = SearchPass {
             wanted,
@@ -207,7 +211,7 @@ impl WaitingSearch {
         };
     }
 
-    /// The page to read next; `None` once the pass is over.
+    /// Returns the page to read next; `None` once the pass is over.
     pub fn page(&mut self) -> Option<WaitingFilter> {
         let pass = &mut self.pass;
         if pass.over {
@@ -223,7 +227,8 @@ impl WaitingSearch {
         })
     }
 
-    /// Whether to look at this command, the next on the page. Those that were passed over before are not wanted.
+    /// Returns true if this command, the next on the page, should be looked at. Commands that were passed
+    /// over before should not.
     pub fn wants(&mut self, place: &WaitingPlace) -> bool {
         let pass = &mut self.pass;
         if pass.wanted == 0 || pass.jump.is_some() {
@@ -251,7 +256,7 @@ impl WaitingSearch {
         true
     }
 
-    /// The command is carried out here.
+    /// Marks the command as taken: it runs here.
     pub fn took(&mut self) {
         let pass = &mut self.pass;
         pass.wanted -= 1;
@@ -259,8 +264,8 @@ impl WaitingSearch {
         (pass.unfinished, pass.progress) = (true, true);
     }
 
-    /// The command cannot be carried out here. Unless it is new, it, and those before it, are not looked at again until
-    /// [`forget`](Self::forget). `now` is [`WaitingPage::now`].
+    /// Marks the command as one that cannot run here. Unless it is new, it and all before it are skipped
+    /// until [`forget`](Self::forget). `now` is [`WaitingPage::now`].
     pub fn pass_over(&mut self, place: &WaitingPlace, now: Timestamp) {
         if now.since(place.ready_at) < SETTLED_AFTER {
             return;
@@ -271,12 +276,12 @@ impl WaitingSearch {
         }
     }
 
-    /// The command cannot be carried out now: the pass goes on with the next tenant.
+    /// Marks the command as one that cannot run now: the pass continues with the next tenant.
     pub fn leave(&mut self, place: &WaitingPlace) {
         self.pass.jump = Some(WaitingPlace::end_of(&place.tenant));
     }
 
-    /// Ends the page: `next` is [`WaitingPage::next`].
+    /// Ends the page; `next` is [`WaitingPage::next`].
     pub fn turn(&mut self, next: Option<WaitingPlace>) {
         let pass = &mut self.pass;
         let in_vain = pass.visit.taken == 0;
@@ -294,7 +299,8 @@ impl WaitingSearch {
         }
     }
 
-    /// Whether the next pass may find more at once. Otherwise the whole list was read, and the rest does not fit.
+    /// Returns true if the next pass may find more at once. Otherwise the whole list was read, and the rest
+    /// does not fit.
     pub fn has_more(&self) -> bool {
         !self.pass.exhausted && self.pass.progress
     }
@@ -314,12 +320,12 @@ impl SearchPass {
         self.visit.on_page >= self.share_of_page()
     }
 
-    /// Whether the tenant at hand has used its share of the page, and none of it fitted.
+    /// Returns true if the current tenant has used its share of the page, and none of it fitted.
     fn is_to_dig(&self) -> bool {
         self.visit.taken == 0 && self.has_used_its_share()
     }
 
-    /// The place of the next page.
+    /// Returns the position of the next page.
     fn go_on(&mut self, next: Option<WaitingPlace>) -> Option<WaitingPlace> {
         if self.wanted == 0 {
             return self.visit.tenant.take().as_deref().map(WaitingPlace::end_of).or(next);
@@ -348,7 +354,7 @@ impl SearchPass {
 mod tests {
     use super::*;
 
-    /// A store's list: tenant, number, and whether the command fits.
+    /// An entry of a store's list: tenant, number, and true if the command fits.
     type Listed = (&'static str, i64, bool);
 
     fn place(&(tenant, number, _): &Listed) -> WaitingPlace {
@@ -356,7 +362,7 @@ mod tests {
         WaitingPlace { tenant: tenant.to_owned(), ready_at, id: RecordId::from_bytes([0; 32]) }
     }
 
-    /// Answers as a store does: of each tenant at most its share, then the next tenant's.
+    /// Answers like a store: at most a share of each tenant, then the next tenant's.
     fn page(list: &[Listed], filter: &WaitingFilter) -> (Vec<Listed>, Option<WaitingPlace>) {
         let behind = |listed: &&Listed| {
             filter
@@ -384,7 +390,7 @@ mod tests {
             Walk { search: WaitingSearch::new(false, None), list, pages: 0, judged: 0 }
         }
 
-        /// One pass. What is taken leaves the list.
+        /// Runs one pass. Taken commands leave the list.
         fn pass(&mut self, wanted: usize) -> Vec<(&'static str, i64)> {
             let mut taken = Vec::new();
             self.search.begin(wanted);

@@ -1,25 +1,25 @@
-//! API keys: who may call, without the keys themselves.
+//! API keys of callers, without the keys themselves.
 //!
-//! A key is 256 random bits, shown once. Only its HMAC is kept, under a secret drawn once for the store, so that a
-//! copy of the table lets nobody in.
+//! A key is 256 random bits, shown once. The store keeps only its HMAC, under a secret drawn once for the
+//! store, so that a copy of the table grants no access.
 
 use hmac::{Hmac, KeyInit, Mac};
 use semel_core::{Principal, Timestamp, ids};
 use sha2::Sha256;
 
-/// What every key begins with, so that scanners recognise one that leaked.
+/// Prefix of every key, so that scanners recognise a leaked one.
 pub const KEY_PREFIX: &str = "semel_";
 
-/// A key as an operator sees it.
+/// A key as shown to an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiKey {
-    /// What an operator calls it.
+    /// Id of the key for operators.
     pub id: String,
-    /// Who calls with it.
+    /// Principal that calls with the key.
     pub principal: Principal,
-    /// Since when.
+    /// Time of creation.
     pub created_at: Timestamp,
-    /// Until when, if it was revoked.
+    /// Time of revocation, if it was revoked.
     pub revoked_at: Option<Timestamp>,
 }
 
@@ -41,7 +41,7 @@ impl NewApiKey {
     }
 }
 
-/// The HMAC of a key under the store's secret.
+/// Returns the HMAC of a key under the store's secret.
 pub fn key_mac(secret: &[u8; 32], key: &str) -> KeyMac {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes keys of any length");
     mac.update(key.as_bytes());

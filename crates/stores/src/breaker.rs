@@ -1,13 +1,8 @@
-//! Circuit breaker around the store: while the store is away, a call fails in microseconds instead of at a
-//! timeout.
-//!
-//! After a few failures in a row the circuit opens: claims and reads get `Unavailable` at once. Begun
-//! commands must be settled, so `apply` and sweeps are always tried. From time to time one claim is let
-//! through to test the store.
-//!
-//! Failed completions count apart, since a successful claim does not prove that its completion succeeds. A
-//! record that another transaction holds is no failure of the store, unless several different ones are held
-//! in a row.
+//! Circuit breaker around the store: while the store is away, claims and reads fail at once instead of at a
+//! timeout. It opens after a few failures in a row, and from time to time lets one claim through as a test.
+//! Begun commands must be settled, so `apply` and sweeps are always tried. Failed completions count
+//! separately: a successful claim does not prove that its completion succeeds. A record that another
+//! transaction holds is no failure of the store, unless several different ones in a row are held.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

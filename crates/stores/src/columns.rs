@@ -1,5 +1,5 @@
-//! A record as SQL stores keep it: flat columns of plain types. Both SQL stores read and write this one form, so
-//! that what a column means is said once.
+//! A record in the form of SQL stores: flat columns of plain types. Both SQL stores read and write this one
+//! form, so that the meaning of a column is defined once.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -52,7 +52,7 @@ pub(crate) struct RecordColumns<'a> {
     pub(crate) result: Option<ResultColumns<'a>>,
 }
 
-/// The columns of a stored response: all there, or none.
+/// Columns of a stored response: all set, or none.
 #[derive(Clone, Debug)]
 pub(crate) struct ResultColumns<'a> {
     pub(crate) status: u16,
@@ -62,7 +62,7 @@ pub(crate) struct ResultColumns<'a> {
     pub(crate) response: bytes::Bytes,
 }
 
-/// A column that holds what no version of Semel wrote.
+/// Error for a column whose content no version of Semel wrote.
 #[derive(Debug, thiserror::Error)]
 #[error("semel_records.{column}: {what}")]
 pub(crate) struct Damage {
@@ -74,7 +74,7 @@ pub(crate) fn damage(column: &'static str, what: impl std::fmt::Display) -> Dama
     Damage { column, what: what.to_string() }
 }
 
-/// Whose word a settled record is, as its column says.
+/// Returns the settler that the column of a settled record names.
 pub(crate) fn settled_by(text: &str) -> Option<SettledBy> {
     match text {
         "executor" => Some(SettledBy::Executor),
@@ -84,7 +84,7 @@ pub(crate) fn settled_by(text: &str) -> Option<SettledBy> {
 }
 
 impl<'a> RecordColumns<'a> {
-    /// The columns of a record.
+    /// Returns the columns of a record.
     pub(crate) fn of(record: &'a Record) -> RecordColumns<'a> {
         let Head { fingerprint, epoch, token, terms, state, reason, earlier_may_have_run, partly_done } =
             record.head;
@@ -153,7 +153,8 @@ impl<'a> RecordColumns<'a> {
         }
     }
 
-    /// The record of these columns. What no version of Semel wrote is damage, and says in which column.
+    /// Returns the record of these columns. [`Damage`] names the column whose content no version of Semel
+    /// wrote.
     pub(crate) fn record(self) -> Result<Record, Damage> {
         let principal = Principal::new(&self.tenant, &self.caller);
         Ok(Record {
@@ -267,7 +268,7 @@ fn duration(millis: i64) -> Duration {
     Duration::from_millis(u64::try_from(millis).unwrap_or(0))
 }
 
-/// The columns of a statement.
+/// Columns of a statement.
 pub(crate) struct StatementColumns<'a> {
     pub(crate) source: String,
     pub(crate) event_id: String,
@@ -286,14 +287,14 @@ const PROOFS: [(Proof, &str); 2] = [
     (Proof::ProviderTombstone, "provider_tombstone"),
 ];
 
-/// Where statements begin that were heard after this one, or all of them.
+/// Returns the sort key after which a page of statements begins.
 pub(crate) fn heard_after(last: Option<&LastHeard>) -> (i64, &str, &str) {
     let (received_at, source, event_id) =
         last.map_or((Timestamp::from_millis(i64::MIN), "", ""), LastHeard::place);
     (received_at.as_millis(), source, event_id)
 }
 
-/// The verdict, the proof and the response of a statement.
+/// Returns the verdict, the proof and the response of a statement.
 pub(crate) fn of_statement(
     statement: &Statement,
 ) -> (&'static str, Option<&'static str>, Option<ResultColumns<'_>>) {
@@ -304,13 +305,13 @@ pub(crate) fn of_statement(
             let name = PROOFS.iter().find(|(known, _)| known == proof).map(|(_, name)| *name);
             ("not_executed", name, None)
         }
-        // No statement says so.
+        // No statement has this result.
         LookUpAnswer::Pending | LookUpAnswer::NoAnswer { .. } => ("", None, None),
     }
 }
 
 impl StatementColumns<'_> {
-    /// The statement of these columns.
+    /// Returns the statement of these columns.
     pub(crate) fn statement(self) -> Result<Statement, Damage> {
         let result = self.result.map(ResultColumns::result);
         let proof = PROOFS.iter().find(|(_, name)| Some(*name) == self.proof.as_deref());
@@ -329,19 +330,19 @@ impl StatementColumns<'_> {
     }
 }
 
-/// The columns of one step of a command.
+/// Columns of one step of a command.
 pub(crate) struct StepColumns {
     pub(crate) kind: String,
     pub(crate) deduplicated: bool,
     pub(crate) output: Option<bytes::Bytes>,
-    /// Of an item: its own record's operation id, state and status, if that is there.
+    /// For an item: operation id, state and status of its own record, if there is one.
     pub(crate) item: Option<[u8; 16]>,
     pub(crate) state: Option<String>,
     pub(crate) status: Option<u16>,
 }
 
 impl StepColumns {
-    /// What the step is.
+    /// Returns the kind of the step.
     pub(crate) fn kind(self) -> Result<StepKind, Damage> {
         match &*self.kind {
             "local" => Ok(StepKind::Local { output: self.output.unwrap_or_default() }),

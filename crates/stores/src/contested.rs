@@ -1,12 +1,12 @@
-//! Business references that two commands claim to have carried out. Every store tells of them by [`contested`].
+//! Business references that two commands claim to have executed. Every store reports them by [`contested`].
 
 use semel_core::{Note, OperationId};
 
-/// The name under which a store signs its notes.
+/// Author of the store's own notes.
 const STORE: &str = "store";
 
-/// Raises that the effect of a command is proven after its business reference went to another one: in the log, as a metric,
-/// and by the note that this returns, which the store keeps in the audit log.
+/// Reports that the effect of a command is proven after its business reference went to another one: in the
+/// log, as a metric, and by the returned note, which the store writes to the audit log.
 pub(crate) fn contested(command: OperationId, holder: OperationId) -> Note {
     metrics::counter!("idempotency_reference_conflicts_total").increment(1);
     tracing::error!(

@@ -1,5 +1,5 @@
-//! What `semel doctor` finds out about a store, whichever it is. Each store looks at itself in a `doctor` module of
-//! its own, and never changes anything by looking.
+//! The findings of `semel doctor` about any store. Each store examines itself in a `doctor` module of its
+//! own, and never changes anything by that.
 
 #[cfg(feature = "sql")]
 pub(crate) mod telling;
@@ -9,68 +9,68 @@ use std::time::Duration;
 use semel_core::Tier;
 use semel_core::reseal::KeyUse;
 
-/// One thing that was looked at.
+/// Result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// What was looked at.
+    /// Subject of the check.
     pub name: &'static str,
-    /// What there is.
+    /// Finding.
     pub found: String,
-    /// Whether that is as it should be.
+    /// Health of the subject.
     pub health: Health,
 }
 
-/// Whether something is as it should be, and if not, what to do about it.
+/// Health of a subject, and the advice if it is not healthy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// It is.
+    /// Healthy.
     Ok,
-    /// It works, and somebody should look at it.
+    /// Works, and needs attention.
     Warn(String),
-    /// It does not work, or not as promised.
+    /// Does not work, or not as promised.
     Fail(String),
 }
 
 impl Check {
-    /// It is as it should be.
+    /// Returns a healthy check.
     pub fn ok(name: &'static str, found: impl Into<String>) -> Check {
         Check { name, found: found.into(), health: Health::Ok }
     }
 
-    /// It works, and somebody should do this.
+    /// Returns a check that works and needs attention, with advice.
     pub fn warn(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Check {
         Check { name, found: found.into(), health: Health::Warn(advice.into()) }
     }
 
-    /// It does not work until somebody does this.
+    /// Returns a failed check, with advice.
     pub fn fail(name: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Check {
         Check { name, found: found.into(), health: Health::Fail(advice.into()) }
     }
 }
 
-/// How often a store is said to be looked after, to see whether it is.
+/// Configured intervals of maintenance, for a check that it happens.
 #[derive(Clone, Copy, Debug)]
 pub struct UpkeepIntervals {
-    /// How often ended leases are looked for.
+    /// Interval of sweeps for expired leases.
     pub sweep_interval: Duration,
-    /// How often expired records are removed.
+    /// Interval of deletions of expired records.
     pub reap_interval: Duration,
 }
 
-/// What a look at a store told.
+/// Result of the examination of a store.
 #[derive(Clone, Debug, Default)]
 pub struct Examination {
-    /// Everything that was looked at.
+    /// All checks.
     pub checks: Vec<Check>,
-    /// What it promises; `None` if that cannot be known.
+    /// Tier that the store promises; `None` if unknown.
     pub tier: Option<Tier>,
-    /// How many API keys let somebody in; `None` if that cannot be known.
+    /// Number of valid API keys; `None` if unknown.
     pub api_keys: Option<u64>,
-    /// How much is under which encryption key; `None` if that cannot be known, or would take too long.
+    /// Number of items under each encryption key; `None` if unknown, or if counting would take too long.
     pub key_uses: Option<Vec<KeyUse>>,
 }
 
-/// A span of time for people, in its two largest units.
+/// Returns a span of time for people, in its two largest units.
 pub fn in_words(time: Duration) -> String {
     let seconds = time.as_secs();
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
@@ -83,7 +83,7 @@ pub fn in_words(time: Duration) -> String {
     }
 }
 
-/// A size for people.
+/// Returns a size for people.
 pub fn in_bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let power = (bytes.max(1).ilog2() / 10).min(4) as usize;

@@ -1,5 +1,6 @@
-//! Encryption at rest: `aes.rs` seals and opens, `store.rs`, `evidence.rs` and `outbox.rs` do so around any store, `rotation.rs` brings what is kept
-//! under the current key. What is sealed, and what is not, is in `docs/src/how-to/encryption.md`.
+//! Encryption at rest: `aes.rs` seals and opens; `store.rs`, `evidence.rs` and `outbox.rs` do so around any
+//! store; `rotation.rs` reseals stored items under the current key. `docs/src/how-to/encryption.md` lists the
+//! sealed and unsealed data.
 
 #[cfg(feature = "encryption")]
 mod aes;

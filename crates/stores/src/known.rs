@@ -1,4 +1,4 @@
-//! Records as this process wrote them last, so that their outcomes need no look at the record first.
+//! Records as this process last wrote them, so that their settlement needs no read.
 //!
 //! A known record is a guess: each store writes only to a record that is still exactly as it is known.
 
@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use semel_core::{Event, RecordId};
 
-/// The most records that are known at a time. A record that is dropped is read again.
+/// Maximum number of known records. A dropped record is read again.
 const MAX_KNOWN: usize = 1 << 14;
 
 /// Records that this process has claimed and not settled.
@@ -22,7 +22,7 @@ impl<T> KnownRecords<T> {
     /// Adds a record that was just claimed.
     pub(crate) fn remember(&mut self, id: RecordId, record: T) {
         if self.0.len() >= MAX_KNOWN {
-            // A process with this many unsettled claims has other worries than a second look.
+            // A process with this many unsettled claims has bigger problems than a second read.
             self.0.clear();
         }
         self.0.insert(id, record);

@@ -1,5 +1,5 @@
-//! Stores for Semel. Each is the [`Store`](semel_core::Store) trait beside everything it needs, and each runs
-//! the same conformance suite.
+//! Stores for Semel. Each implements the [`Store`](semel_core::Store) trait, and each passes the same
+//! conformance suite.
 //!
 //! Read [`memory`] first: it is the contract with nothing around it.
 

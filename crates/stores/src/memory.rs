@@ -1,6 +1,6 @@
-//! The reference store: one map behind one lock. It is what the contract means, with nothing around it.
+//! The reference store: one map behind one lock, the contract with nothing around it.
 //!
-//! It forgets everything with its process (tier 3): for tests, and to read before the others.
+//! It loses everything with its process (tier 3): for tests, and to read before the other stores.
 
 mod reseal;
 mod usage;
@@ -35,19 +35,19 @@ struct Tables {
     records: HashMap<RecordId, Record>,
     /// Business references, by tenant, operation and reference.
     references: References,
-    /// What was noted about commands, the oldest first.
+    /// Notes about commands, the oldest first.
     notes: Vec<(OperationId, NoteTaken)>,
-    /// What workers need, of commands that may have to be started by one.
+    /// Requests and inputs of commands that a worker may have to start.
     requests: HashMap<OperationId, StoredRequest>,
     /// The items of bulk requests.
     items: HashMap<OperationId, Vec<Item>>,
-    /// What was said about commands, by source and name.
+    /// Statements about commands, by source and event id.
     evidence: HashMap<(String, String), StoredStatement>,
     /// The use of each tenant and caller.
     usage: BTreeMap<Subject, UsageEntry>,
 }
 
-/// The commands that hold a business reference, or gave it back. At most one of each list holds it.
+/// Commands that hold a business reference, or gave it back. At most one of each list holds it.
 type References = HashMap<(String, String, String), Vec<Reserved>>;
 
 /// One command's hold on a business reference.
@@ -61,7 +61,7 @@ fn holder_of(reserved: &[Reserved]) -> Option<&Holder> {
     reserved.iter().find(|reserved| !reserved.given_back).map(|reserved| &reserved.holder)
 }
 
-/// A statement, and what became of it.
+/// A statement and its outcome.
 struct StoredStatement {
     statement: Statement,
     received_at: Timestamp,
@@ -69,18 +69,18 @@ struct StoredStatement {
 }
 
 impl MemoryStore {
-    /// An empty store on the machine's clock as it is now; it does not follow when that is set.
+    /// Returns an empty store on the machine's present clock; it does not follow when that is set.
     pub fn new() -> MemoryStore {
         MemoryStore::with_clock(SteadyClock::new())
     }
 
-    /// An empty store on this clock.
+    /// Returns an empty store on this clock.
     pub fn with_clock(clock: impl Clock) -> MemoryStore {
         MemoryStore { clock: Box::new(clock), tables: Mutex::default() }
     }
 
-    /// A command whose request is there and should not be, or is not there and should be, for tests. Commands in phases may have
-    /// been claimed without their input, and are passed over.
+    /// Returns a command with a stored request that should be absent, or an absent one that should be stored,
+    /// for tests. Commands in phases may be claimed without their input, and are skipped.
     pub fn misplaced_request(&self) -> Option<OperationId> {
         let tables = self.tables();
         let misplaced = |record: &&Record| {
@@ -93,11 +93,11 @@ impl MemoryStore {
     }
 
     fn tables(&self) -> MutexGuard<'_, Tables> {
-        // Nothing that is done under the lock can panic half-way.
+        // No operation under the lock can panic half-way.
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets time act on at most `limit` of the records that are `due`.
+    /// Applies the passage of time to at most `limit` of the records that are `due`.
     fn age(&self, limit: usize, due: impl Fn(&State, Timestamp) -> bool) -> usize {
         let now = self.clock.now();
         let due: Vec<RecordId> = self
@@ -108,7 +108,7 @@ impl MemoryStore {
             .map(|record| record.id)
             .take(limit)
             .collect();
-        // Somebody else may have come first: only what changed counts.
+        // Another change may have come first: only records that changed count.
         let aged = |id: &RecordId| {
             self.tables().change(*id, &Event::Age, None, None, None, now).decision == Decision::Applied
         };
@@ -132,7 +132,7 @@ impl Tables {
         StoreAnswer { holder: other.filter(|_| answer.decision == Decision::Duplicate), ..answer }
     }
 
-    /// Reads, asks the protocol, writes: under one lock, so that nobody comes between.
+    /// Reads, calls the protocol and writes, under one lock.
     fn change(
         &mut self,
         id: RecordId,
@@ -259,7 +259,7 @@ impl Store for MemoryStore {
     async fn apply(&self, id: &RecordId, change: &Change) -> Result<StoreAnswer, StoreError> {
         let (mut tables, now) = (self.tables(), self.clock.now());
         let operation_id = tables.records.get(id).map(|record| record.operation_id);
-        // No phase is recorded here, so no call is open.
+        // No phase is recorded in this store, so no call is open.
         let has_input = operation_id.is_some_and(|id| tables.requests.contains_key(&id));
         let event = change.event_for(&[], has_input);
         let answer = tables.change(*id, &event, None, change.result(), change.observation(), now);
@@ -314,7 +314,7 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    /// Items only: whoever has phases has a database.
+    /// Returns items only: commands with phases need a database.
     async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError> {
         let tables = self.tables();
         let parent = tables.records.values().find(|record| record.operation_id == operation_id);

@@ -1,4 +1,4 @@
-//! Opens a store by its location, with its keys. The gateway, its tools and services all come this way.
+//! Opens a store by its location, with its keys. The gateway, its tools and services all use it.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::postgres::{self, PostgresOptions, PostgresStore};
 #[cfg(feature = "sqlite")]
 use crate::sqlite::{self, SqliteOptions, SqliteStore};
 
-/// The reason why a store cannot be opened. Each says what to do about it.
+/// Reason why a store cannot be opened, with advice.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The text names no store.
@@ -49,13 +49,13 @@ impl OpenError {
     }
 }
 
-/// Opens the store at `memory:`, `sqlite:PATH` or `postgres://…`, creating it or bringing it to this version's schema where
-/// needed.
+/// Opens the store at `memory:`, `sqlite:PATH` or `postgres://…`. Creates it, or migrates it to this
+/// version's schema, if needed.
 pub async fn open(location: &str) -> Result<Arc<dyn Backend>, OpenError> {
     open_with(&location.parse()?, Access::Write, None).await
 }
 
-/// Opens a store with this access; with a vault, everything that clients and services have sent is sealed.
+/// Opens a store with this access; with a vault, all data of clients and services is sealed.
 pub async fn open_with(
     location: &StoreLocation,
     #[cfg_attr(

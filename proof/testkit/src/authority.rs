@@ -1,5 +1,5 @@
-//! An authority that signs certificates, what clients and servers show of them, and TLS between the two. The certificates
-//! are made by the command `openssl`, which has no part in what is tested.
+//! An authority that signs certificates, the certificates of clients and servers, and TLS between the two.
+//! The command `openssl` makes the certificates, and is itself not tested.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,41 +22,41 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// An authority, and its files: `ca.crt`, and a `.crt` and a `.key` for everything that it issued.
+/// An authority, and its files: `ca.crt`, and a `.crt` and a `.key` for every certificate that it issued.
 pub struct Authority {
     folder: TempDir,
 }
 
-/// What a certificate is for, and until when.
+/// Purpose and validity of a certificate.
 pub struct Shown {
     usage: &'static str,
     names: String,
-    /// The first and the last moment, as `openssl ca` writes them.
+    /// First and last moment, as `openssl ca` writes them.
     dates: Option<[String; 2]>,
 }
 
 impl Shown {
-    /// By servers, for these names, such as `DNS:localhost`.
+    /// Returns a certificate of servers for these names, such as `DNS:localhost`.
     pub fn server(names: &str) -> Shown {
         Shown { usage: "serverAuth", names: names.to_owned(), dates: None }
     }
 
-    /// By clients.
+    /// Returns a certificate of clients.
     pub fn client() -> Shown {
         Shown { usage: "clientAuth", names: String::new(), dates: None }
     }
 
-    /// With these alternative names.
+    /// Sets alternative names.
     pub fn named(self, names: &str) -> Shown {
         Shown { names: names.to_owned(), ..self }
     }
 
-    /// Years ago.
+    /// Sets dates that ended years ago.
     pub fn ended(self) -> Shown {
         Shown { dates: Some(["20200101000000Z", "20210101000000Z"].map(str::to_owned)), ..self }
     }
 
-    /// Since years ago, until then.
+    /// Sets dates from years ago until `end`.
     pub fn until(self, end: Timestamp) -> Shown {
         let end: String =
             end.to_rfc3339().chars().take_while(|c| *c != '.').filter(char::is_ascii_digit).collect();
@@ -93,7 +93,7 @@ impl Default for Authority {
 }
 
 impl Authority {
-    /// Makes an authority, in a folder of its own.
+    /// Creates an authority, in a folder of its own.
     pub fn new() -> Authority {
         let authority = Authority { folder: TempDir::new().expect("there is room for a test") };
         for (file, text) in
@@ -111,7 +111,7 @@ impl Authority {
         self.folder.path().join(name)
     }
 
-    /// The certificate of the authority itself.
+    /// Returns the path of the authority's own certificate.
     pub fn certificate(&self) -> PathBuf {
         self.path("ca.crt")
     }
@@ -134,7 +134,7 @@ impl Authority {
         }
     }
 
-    /// Revokes a certificate: the next list has it.
+    /// Revokes a certificate: the next list contains it.
     pub fn revoke(&self, file: &str) {
         self.openssl(&format!("ca -config ca.cnf -revoke {file}.crt"));
     }
@@ -164,17 +164,17 @@ impl Authority {
         (vec![certificate.expect("it is a certificate")], key.expect("it is a key"))
     }
 
-    /// A client that trusts this authority, and shows nothing of itself.
+    /// Returns a client that trusts this authority, and shows no certificate.
     pub fn client(&self) -> Client {
         self.client_of(rustls::ALL_VERSIONS)
     }
 
-    /// The same, which speaks these versions of TLS only.
+    /// Returns a client that trusts this authority and speaks these versions of TLS only.
     pub fn client_of(&self, versions: &[&'static SupportedProtocolVersion]) -> Client {
         Client { config: self.trusting(versions).with_no_client_auth() }
     }
 
-    /// A client that trusts this authority, and shows what `other` has issued.
+    /// Returns a client that trusts this authority, and shows a certificate of `other`.
     pub fn client_with(&self, other: &Authority, file: &str) -> Client {
         let (certificates, key) = other.certified(file);
         let config = self.trusting(rustls::ALL_VERSIONS).with_client_auth_cert(certificates, key);
@@ -189,12 +189,13 @@ impl Authority {
         config.expect("they are versions").with_root_certificates(self.roots())
     }
 
-    /// Speaks TLS in front of this address, and shows what it has issued; answers with the port.
+    /// Speaks TLS in front of this address with an issued certificate. Returns the port.
     pub async fn encrypt(&self, file: &str, behind: SocketAddr) -> u16 {
         self.encrypt_for(file, behind, None).await
     }
 
-    /// The same, for those only who show a certificate of `clients`.
+    /// Speaks TLS in front of this address, only for clients with a certificate of `clients`. Returns the
+    /// port.
     pub async fn encrypt_for(&self, file: &str, behind: SocketAddr, clients: Option<&Authority>) -> u16 {
         let (certificates, key) = self.certified(file);
         let config = ServerConfig::builder_with_provider(provider())
@@ -222,7 +223,7 @@ impl Authority {
                             let mut behind = TcpStream::connect(behind).await.expect("it listens");
                             let _ = tokio::io::copy_bidirectional(&mut stream, &mut behind).await;
                         }
-                        // A reset would overtake the alert that says why.
+                        // A reset would overtake the alert with the reason.
                         Err((_, mut stream)) => {
                             let _ = stream.read_to_end(&mut Vec::new()).await;
                         }
@@ -261,18 +262,18 @@ impl Client {
     /// Sends one request on a connection of its own.
     ///
     /// # Errors
-    /// If there is no answer: a server may turn a client away after the client's part of the handshake is done.
+    /// If there is no answer: a server may refuse a client after the client's part of the handshake.
     pub async fn try_send(&self, address: SocketAddr, request: Send) -> anyhow::Result<Reply> {
         Connection::over_http1(self.connect(address).await?).await?.try_send(request).await
     }
 
-    /// The same, where there must be an answer.
+    /// Sends one request on a connection of its own, and expects an answer.
     pub async fn send(&self, address: SocketAddr, request: Send) -> Reply {
         self.try_send(address, request).await.expect("there is an answer")
     }
 }
 
-/// A connection over which requests are sent, one after the other.
+/// A connection over which requests are sent one after the other.
 pub enum Connection {
     /// HTTP/1.1.
     Http1(http1::SendRequest<http_body_util::Full<bytes::Bytes>>),
@@ -327,7 +328,7 @@ impl Connection {
     }
 }
 
-/// The settings of a listener that shows what an authority has issued.
+/// Returns the settings of a listener with a certificate of this authority.
 pub fn listener(table: &str, authority: &Authority, file: &str) -> String {
     let path = |name: String| shown(&authority.path(&name));
     format!(
@@ -337,7 +338,7 @@ pub fn listener(table: &str, authority: &Authority, file: &str) -> String {
     )
 }
 
-/// A path, as TOML.
+/// Returns a path as TOML.
 pub fn shown(path: &Path) -> String {
     format!("\"{}\"", path.display())
 }

@@ -1,5 +1,5 @@
-//! Stores that are wrong, each in one way that is found in the wild. The conformance suite must reject every
-//! one of them: a suite that cannot fail proves nothing.
+//! Broken stores, each with one flaw that is found in the wild. The conformance suite must reject every one
+//! of them: a suite that cannot fail proves nothing.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,30 +21,30 @@ use crate::clock::ManualClock;
 use crate::conformance::{Capabilities, Subject};
 use crate::sample;
 
-/// One way to be wrong.
+/// A flaw of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
-    /// Looks whether the key is free, and only then takes it.
+    /// Checks that the key is free, and takes it in a second step.
     ChecksThenInserts,
-    /// Takes the word of anybody who knows the record.
+    /// Accepts the word of any caller that knows the record.
     DoesNotFence,
     /// Compares the epoch and forgets the token.
     FencesByEpochOnly,
-    /// Frees the key on anybody's request, whatever the state.
+    /// Frees the key on any request, whatever the state.
     ReleasesUnconditionally,
-    /// Forgets old records, also those that still run or are unknown.
+    /// Deletes old records, even those that still run or are unknown.
     ReapsRunningRecords,
-    /// Forgets settled records before their time.
+    /// Deletes settled records before their expiry.
     ReapsEarly,
-    /// Reaps as much as there is, not as much as it was asked to.
+    /// Reaps all due records, and ignores the limit.
     ReapsWithoutLimit,
-    /// Takes an ended lease for a licence to run again.
+    /// Takes an expired lease for a licence to run again.
     StealsEndedLeases,
-    /// Says "in progress" to a different request with the same key.
+    /// Answers "in progress" to a different request with the same key.
     SaysInProgressBeforeMismatch,
-    /// Clears the token on completion, so that a completion sent again is not recognised.
+    /// Clears the token on completion, so that a repeated completion is not recognised.
     ForgetsTheToken,
-    /// Lets a renewal revive a command whose lease has ended.
+    /// Lets a renewal revive a command whose lease has expired.
     RevivesByRenewal,
     /// Leaves the caller out of the key.
     IgnoresTheCaller,
@@ -54,37 +54,37 @@ pub enum Flaw {
     KeepsText,
     /// Lets a later completion overwrite the stored one.
     OverwritesCompletions,
-    /// Frees the key as soon as the provider knows of nothing.
+    /// Frees the key as soon as the provider does not know the command.
     FreesDuringQuarantine,
     /// Refuses the late completion of the executor that still holds the epoch.
     RefusesLateCompletions,
     /// Keeps the epoch when a command is acquired again.
     KeepsTheEpoch,
-    /// Takes a claim sent again for a competitor.
+    /// Takes a repeated claim for a competitor.
     DoesNotRecogniseItsOwnClaim,
     /// Deletes a purged record at once, while caches still replay it.
     PurgesAtOnce,
     /// Keeps only the last step of a record's history.
     ForgetsHowItCameThere,
-    /// Keeps the first request of a command, whoever claims it later.
+    /// Keeps the first request of a command, even after later claims.
     KeepsTheFirstRequest,
     /// Erases the request of a command that became unknown.
     ErasesRequestsOfUnknowns,
     /// Keeps the request of a command that is settled.
     KeepsRequestsForGood,
-    /// Hands out every command to workers whose request is kept.
+    /// Lists every command with a stored request for workers.
     HandsOutWhateverHasARequest,
-    /// Hands out commands to workers before they are ready.
+    /// Lists commands for workers before they are ready.
     HandsOutTooEarly,
-    /// Keeps of a command only what its last attempt may have done.
+    /// Remembers only the possible effect of a command's last attempt.
     ForgetsEarlierAttempts,
-    /// Hands out the commands that have waited longest, whosever they are.
+    /// Lists the commands that have waited longest, whatever their tenant.
     LetsOneTenantFillThePage,
-    /// Hands out the front of the queue, whatever was seen of it already.
+    /// Lists the front of the queue, whatever the position of the page.
     ListsFromTheFront,
-    /// Says that a page is the last one.
+    /// Marks every page as the last one.
     EndsWithTheFirstPage,
-    /// Leaves out the rest of a tenant's commands when a page ends among them.
+    /// Leaves out the rest of a tenant's commands if a page ends among them.
     GoesOnWithTheNextTenant,
 }
 
@@ -141,7 +141,7 @@ pub struct BrokenStore {
 pub struct BrokenSubject(Arc<BrokenStore>);
 
 impl BrokenSubject {
-    /// A store with this flaw.
+    /// Returns a store with this flaw.
     pub fn new(flaw: Option<Flaw>) -> BrokenSubject {
         BrokenSubject(Arc::new(BrokenStore {
             flaw,
@@ -232,7 +232,7 @@ impl BrokenStore {
         (Record::after(before, write, claim, result.as_ref(), now), step.decision)
     }
 
-    /// Flaws in reading the event.
+    /// Applies flaws in reading the event.
     fn misread(&self, head: &Head, event: Event) -> Event {
         let fence_of = |fence: Fence| match self.flaw {
             Some(Flaw::DoesNotFence) => head.fence(),
@@ -255,7 +255,7 @@ impl BrokenStore {
         }
     }
 
-    /// Flaws in reading the record.
+    /// Applies flaws in reading the record.
     fn misremember(&self, mut head: Head, event: &Event, now: Timestamp) -> Head {
         match self.flaw {
             Some(Flaw::StealsEndedLeases) => head.terms.on_lease_expired = OnLeaseExpired::Rerun,
@@ -275,7 +275,7 @@ impl BrokenStore {
         head
     }
 
-    /// Flaws in deciding: the state to go to, if any, and the answer.
+    /// Applies flaws in deciding: returns the new state, if any, and the answer.
     fn misjudge(&self, head: &Head, event: &Event) -> Option<(Option<State>, Decision)> {
         let running = matches!(head.state, State::Processing { .. });
         match (self.flaw?, event) {
@@ -298,7 +298,7 @@ impl BrokenStore {
         }
     }
 
-    /// Flaws in writing the head.
+    /// Applies flaws in writing the head.
     fn miswrite(&self, before: Option<&Record>, after: Head) -> Head {
         match self.flaw {
             Some(Flaw::ForgetsTheToken) if after.state.is_terminal() => {
@@ -312,7 +312,7 @@ impl BrokenStore {
         }
     }
 
-    /// Flaws in storing the response.
+    /// Applies flaws in storing the response.
     fn misstore(&self, result: &StoredResult) -> StoredResult {
         let Ok(mut response) = result.response.decode() else { return result.clone() };
         match self.flaw {
@@ -331,7 +331,7 @@ impl BrokenStore {
         StoredResult { response: response.encode(), ..result.clone() }
     }
 
-    /// Flaws in reading which page is asked for.
+    /// Applies flaws in reading the filter of a page.
     fn misfilter(&self, filter: &WaitingFilter) -> WaitingFilter {
         match self.flaw {
             Some(Flaw::LetsOneTenantFillThePage) => WaitingFilter { share: usize::MAX, ..filter.clone() },
@@ -340,7 +340,7 @@ impl BrokenStore {
         }
     }
 
-    /// Flaws in ending a page.
+    /// Applies flaws in ending a page.
     fn mispage(&self, page: WaitingPage) -> WaitingPage {
         match self.flaw {
             Some(Flaw::EndsWithTheFirstPage) => WaitingPage { next: None, ..page },

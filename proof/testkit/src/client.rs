@@ -1,4 +1,4 @@
-//! A client for services under test: requests that are easily changed, answers that are read to their end.
+//! A client for services under test: requests that are easy to change, responses that are read to their end.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-/// A key that nothing is wrong with.
+/// A valid key.
 pub const KEY: &str = "0190d1f0-7c5e-7000-8000-000000000001";
 
 /// A request to be sent.
@@ -20,7 +20,7 @@ pub struct Send {
     body: Bytes,
 }
 
-/// A payment with the usual key, by alice.
+/// Returns a payment with the usual key, by alice.
 pub fn pay(body: &str) -> Send {
     Send {
         method: "POST",
@@ -35,44 +35,44 @@ pub fn pay(body: &str) -> Send {
 }
 
 impl Send {
-    /// With another method.
+    /// Sets the method.
     pub fn method(self, method: &'static str) -> Send {
         Send { method, ..self }
     }
 
-    /// To another target.
+    /// Sets the target.
     pub fn target(self, target: impl Into<String>) -> Send {
         Send { target: target.into(), ..self }
     }
 
-    /// With one more header line.
+    /// Adds a header line.
     pub fn with(mut self, name: &str, value: impl Into<String>) -> Send {
         self.headers.push((name.into(), value.into()));
         self
     }
 
-    /// Without a header.
+    /// Removes a header.
     pub fn without(mut self, name: &str) -> Send {
         self.headers.retain(|(other, _)| other != name);
         self
     }
 
-    /// With another value for a header.
+    /// Sets the value of a header.
     pub fn set(self, name: &str, value: impl Into<String>) -> Send {
         self.without(name).with(name, value)
     }
 
-    /// Telling the handler what to do.
+    /// Sets the instruction for the handler.
     pub fn doing(self, what: &str) -> Send {
         self.set("x-do", what)
     }
 
-    /// With another body.
+    /// Sets the body.
     pub fn body(self, body: impl Into<Bytes>) -> Send {
         Send { body: body.into(), ..self }
     }
 
-    /// The request, for a connection in the test's own hands.
+    /// Returns the request, for a connection of the test's own.
     pub fn into_request(self) -> http::Request<Full<Bytes>> {
         let mut request = http::Request::builder().method(self.method).uri(self.target);
         if !self.headers.iter().any(|(name, _)| name == "host") {
@@ -85,7 +85,7 @@ impl Send {
         request.body(Full::new(self.body)).expect("tests send valid requests")
     }
 
-    /// The request as bytes, for a socket in the test's own hands.
+    /// Returns the request as bytes, for a socket of the test's own.
     pub fn into_bytes(self) -> Vec<u8> {
         let mut text = format!("{} {} HTTP/1.1\r\nhost: lab\r\n", self.method, self.target);
         for (name, value) in &self.headers {
@@ -95,7 +95,7 @@ impl Send {
         [text.as_bytes(), &self.body].concat()
     }
 
-    /// Sends it over HTTP/1.1 on a connection of its own.
+    /// Sends the request over HTTP/1.1 on a connection of its own.
     pub async fn to(self, address: SocketAddr) -> Reply {
         let stream = TcpStream::connect(address).await.expect("the server listens");
         let (mut sender, connection) =
@@ -104,7 +104,7 @@ impl Send {
         Reply::read(sender.send_request(self.into_request()).await.expect("there is an answer")).await
     }
 
-    /// Sends it over HTTP/2 on a connection of its own.
+    /// Sends the request over HTTP/2 on a connection of its own.
     pub async fn over_http2(self, address: SocketAddr) -> Reply {
         let stream = TcpStream::connect(address).await.expect("the server listens");
         let executor = hyper_util::rt::TokioExecutor::new();
@@ -119,7 +119,7 @@ impl Send {
     }
 }
 
-/// An answer, read to its end.
+/// A response, read to its end.
 #[derive(Clone, Debug)]
 pub struct Reply {
     /// The status.
@@ -133,7 +133,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// Reads an answer to its end.
+    /// Reads a response to its end.
     pub async fn read(response: http::Response<hyper::body::Incoming>) -> Reply {
         let (parts, body) = response.into_parts();
         let collected = body.collect().await.expect("the answer comes to its end");
@@ -141,22 +141,22 @@ impl Reply {
         Reply { status: parts.status, headers: parts.headers, body: collected.to_bytes(), trailers }
     }
 
-    /// A header's only value.
+    /// Returns a header's only value.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().expect("tests read text"))
     }
 
-    /// Whether it is marked as a replay.
+    /// Returns true if the response is marked as a replay.
     pub fn replayed(&self) -> bool {
         self.header("idempotency-replayed") == Some("true")
     }
 
-    /// The body as JSON.
+    /// Returns the body as JSON.
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("it is JSON: {:?}", self.body))
     }
 
-    /// Status and code of a problem document, after checking that it is one.
+    /// Returns status and code of a problem document, after checking that it is one.
     pub fn problem(&self) -> (u16, String) {
         assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
         let document = self.json();
@@ -184,12 +184,12 @@ impl Reply {
     }
 }
 
-/// Status and code, as `Reply::problem` gives them.
+/// Returns status and code in the form of `Reply::problem`.
 pub fn problem(status: u16, code: &str) -> (u16, String) {
     (status, code.to_owned())
 }
 
-/// An error in Stripe's envelope, as [`Reply::stripe_error`] says it.
+/// Returns an error in the form of [`Reply::stripe_error`].
 pub fn stripe_error<'a>(
     status: u16,
     kind: &str,

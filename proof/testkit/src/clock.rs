@@ -11,7 +11,7 @@ use semel_core::{Clock, Timestamp};
 pub struct ManualClock(Arc<AtomicI64>);
 
 impl ManualClock {
-    /// A clock that shows some day in 2026.
+    /// Returns a clock that shows a day in 2026.
     pub fn new() -> ManualClock {
         ManualClock(Arc::new(AtomicI64::new(1_790_000_000_000)))
     }

@@ -1,4 +1,4 @@
-//! A store that fails when a test tells it to, around one that works.
+//! A store that fails when a test says so, around one that works.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,22 +17,22 @@ pub enum Call {
     Claim,
     /// [`Store::apply`] of a renewal.
     Renew,
-    /// [`Store::apply`] of anything else.
+    /// [`Store::apply`] of any other event.
     Apply,
-    /// Anything that reads or ages.
+    /// Any other call.
     Other,
 }
 
-/// What goes wrong.
+/// A fault of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The store is away, and does nothing.
     Unavailable,
-    /// The store does it, and the answer is lost.
+    /// The call takes effect, and its answer is lost.
     AnswerLost,
-    /// The store does it, and never answers.
+    /// The call takes effect, and never returns.
     Hangs,
-    /// The store neither does it nor answers.
+    /// The call neither takes effect nor returns.
     HangsUndone,
     /// The store refuses this record for ever.
     Rejected,
@@ -43,7 +43,7 @@ pub enum Fault {
 type Script = Box<dyn FnMut(Call) -> Option<Fault> + Send>;
 type Hold = Box<dyn Fn(Call) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
-/// A store that fails when a test tells it to.
+/// A store that fails when a test says so.
 pub struct FaultyStore {
     inner: Arc<dyn Records>,
     script: Mutex<Script>,
@@ -53,7 +53,7 @@ pub struct FaultyStore {
 }
 
 impl FaultyStore {
-    /// Around this store, without faults.
+    /// Returns a store without faults around this one.
     pub fn new(inner: Arc<dyn Records>) -> FaultyStore {
         FaultyStore {
             inner,
@@ -64,17 +64,17 @@ impl FaultyStore {
         }
     }
 
-    /// From now on, each call is asked about first.
+    /// Sets the script that decides about the fault of each call from now on.
     pub fn script(&self, script: impl FnMut(Call) -> Option<Fault> + Send + 'static) {
         *self.script.lock().unwrap_or_else(PoisonError::into_inner) = Box::new(script);
     }
 
-    /// From now on, this store promises `tier`, whatever the one inside does.
+    /// Sets the tier that this store promises from now on, whatever the inner store's.
     pub fn promise(&self, tier: Tier) {
         *self.promised.lock().unwrap_or_else(PoisonError::into_inner) = Some(tier);
     }
 
-    /// From now on, each call waits for this first.
+    /// Makes each call wait for this first, from now on.
     pub fn hold(
         &self,
         hold: impl Fn(Call) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync + 'static,
@@ -82,17 +82,17 @@ impl FaultyStore {
         *self.hold.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(Box::new(hold)));
     }
 
-    /// The next claim is sent twice, as by a store that lost the first answer, and this happens in between.
+    /// Sends the next claim twice, like a store that lost the first answer, and runs `between` in between.
     pub fn resend_claim(&self, between: impl FnOnce() + Send + 'static) {
         *self.between.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(between));
     }
 
-    /// From now on, every call fails like this.
+    /// Makes every call fail like this from now on.
     pub fn always(&self, fault: Fault) {
         self.script(move |_| Some(fault));
     }
 
-    /// From now on, nothing fails.
+    /// Removes all faults.
     pub fn heal(&self) {
         self.script(|_| None);
     }

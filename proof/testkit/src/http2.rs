@@ -1,4 +1,4 @@
-//! HTTP/2 frame by frame (RFC 9113), for peers that break off where a test wants them to.
+//! HTTP/2 frame by frame (RFC 9113), for peers that break off where a test says so.
 
 use std::net::SocketAddr;
 
@@ -22,10 +22,10 @@ const GOAWAY: u8 = 7;
 const END_STREAM: u8 = 1;
 const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
-/// The largest frame that anybody sends to these peers, which leave the setting alone.
+/// Largest frame that a peer sends: these peers leave the setting alone.
 const MAX_FRAME: usize = 16 * 1024;
 
-/// A frame as it was received.
+/// A received frame.
 #[derive(Clone, Debug)]
 pub struct Frame {
     kind: u8,
@@ -36,46 +36,46 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Whether it ends the message of its stream.
+    /// Returns true if it ends the message of its stream.
     pub fn ends_message(&self) -> bool {
         matches!(self.kind, DATA | HEADERS) && self.flags & END_STREAM != 0
     }
 
-    /// Whether it is a head, or trailers.
+    /// Returns true for a head, or trailers.
     pub fn is_headers(&self) -> bool {
         self.kind == HEADERS
     }
 
-    /// The bytes of a body that it carries.
+    /// Returns the bytes of a body that it carries.
     pub fn data(&self) -> &[u8] {
         if self.kind == DATA { &self.payload } else { &[] }
     }
 
-    /// The code with which it resets its stream.
+    /// Returns the code with which it resets its stream.
     pub fn reset_code(&self) -> Option<u32> {
         let code = (self.kind == RST_STREAM).then(|| self.payload.first_chunk::<4>()).flatten()?;
         Some(u32::from_be_bytes(*code))
     }
 
-    /// Whether its sender takes no more streams on this connection.
+    /// Returns true if its sender accepts no more streams on this connection.
     pub fn is_go_away(&self) -> bool {
         self.kind == GOAWAY
     }
 
-    /// Whether it is the answer to a ping.
+    /// Returns true for the answer to a ping.
     pub fn is_pong(&self) -> bool {
         self.kind == PING && self.flags & ACK != 0
     }
 }
 
-/// A frame of any kind, whatever a peer may think of it.
+/// Returns a frame of any kind, valid or not.
 pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     assert!(payload.len() <= MAX_FRAME, "tests send small frames");
     let length = u32::try_from(payload.len()).unwrap_or_default().to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
 }
 
-/// A head or trailers. `ends` sets END_STREAM.
+/// Returns a head or trailers. `ends` sets END_STREAM.
 pub fn headers(stream: u32, fields: &[(&str, &str)], ends: bool) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in fields {
@@ -90,7 +90,7 @@ pub fn headers(stream: u32, fields: &[(&str, &str)], ends: bool) -> Vec<u8> {
     frame(HEADERS, flags, stream, &block)
 }
 
-/// An integer with a prefix of seven bits (RFC 7541, section 5.1).
+/// Appends an integer with a prefix of seven bits (RFC 7541, section 5.1).
 fn push_length(block: &mut Vec<u8>, length: usize) {
     match u8::try_from(length) {
         Ok(short @ ..127) => block.push(short),
@@ -106,22 +106,22 @@ fn push_length(block: &mut Vec<u8>, length: usize) {
     }
 }
 
-/// Bytes of a body. `ends` sets END_STREAM.
+/// Returns bytes of a body. `ends` sets END_STREAM.
 pub fn data(stream: u32, bytes: &[u8], ends: bool) -> Vec<u8> {
     frame(DATA, if ends { END_STREAM } else { 0 }, stream, bytes)
 }
 
-/// A reset of one stream.
+/// Returns a reset of one stream.
 pub fn reset(stream: u32, code: u32) -> Vec<u8> {
     frame(RST_STREAM, 0, stream, &code.to_be_bytes())
 }
 
-/// The end of a connection, on which streams up to `last` were handled.
+/// Returns the end of a connection, on which streams up to `last` were handled.
 pub fn go_away(last: u32, code: u32) -> Vec<u8> {
     frame(GOAWAY, 0, 0, &[last.to_be_bytes(), code.to_be_bytes()].concat())
 }
 
-/// Settings that let the other side send so many bytes of each body, and no more.
+/// Returns settings that allow the other side at most `bytes` of each body.
 pub fn small_window(bytes: u32) -> Vec<u8> {
     /// SETTINGS_INITIAL_WINDOW_SIZE.
     const INITIAL_WINDOW_SIZE: u16 = 4;
@@ -135,7 +135,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// A client of the server at this address.
+    /// Returns a client of the server at this address.
     pub async fn connect(address: SocketAddr) -> Peer {
         let mut stream = TcpStream::connect(address).await.expect("the server listens");
         // Frames leave as they are sent, and do not wait for more.
@@ -145,7 +145,7 @@ impl Peer {
         Peer { stream }
     }
 
-    /// The server of an accepted connection; `None` if what comes in is not HTTP/2.
+    /// Returns the server of an accepted connection; `None` if the input is not HTTP/2.
     pub async fn accept(mut stream: TcpStream) -> Option<Peer> {
         stream.set_nodelay(true).ok()?;
         let mut preface = [0; PREFACE.len()];
@@ -154,12 +154,13 @@ impl Peer {
         Some(Peer { stream })
     }
 
-    /// Sends frames in one piece. Whether they arrive is the other side's to say.
+    /// Sends frames in one piece. Arrival is not checked.
     pub async fn send(&mut self, frames: &[u8]) {
         let _ = self.stream.write_all(frames).await;
     }
 
-    /// The next frame; `None` at the end of the connection. Settings and pings are answered on the way.
+    /// Returns the next frame; `None` at the end of the connection. Settings and pings are answered on the
+    /// way.
     pub async fn next(&mut self) -> Option<Frame> {
         let mut head = [0; 9];
         self.stream.read_exact(&mut head).await.ok()?;
@@ -176,18 +177,18 @@ impl Peer {
         Some(Frame { kind, flags, stream: u32::from_be_bytes(stream) & 0x7fff_ffff, payload })
     }
 
-    /// Says that nothing more is sent; what the other side sends can still be read.
+    /// Ends the sending direction; the other one can still be read.
     pub async fn half_close(&mut self) {
         let _ = self.stream.shutdown().await;
     }
 
-    /// Ends the connection in good order: all that was sent arrives, which a reset of the socket could undo.
+    /// Ends the connection in good order: everything sent arrives, which a reset of the socket could undo.
     pub async fn finish(mut self) {
         let _ = self.stream.shutdown().await;
         while self.next().await.is_some() {}
     }
 
-    /// Waits until the other side has read all that was sent to it, or has ended the connection.
+    /// Waits until the other side has read everything sent to it, or has ended the connection.
     pub async fn settle(&mut self) {
         self.send(&frame(PING, 0, 0, &[7; 8])).await;
         while let Some(frame) = self.next().await {
@@ -197,7 +198,7 @@ impl Peer {
         }
     }
 
-    /// Reads to the end of a stream: whether its message was ended, and not reset.
+    /// Reads to the end of a stream. Returns true if its message was ended, and not reset.
     pub async fn ends(&mut self, stream: u32) -> bool {
         while let Some(frame) = self.next().await {
             if frame.stream == stream && frame.ends_message() {

@@ -1,6 +1,7 @@
-//! What tests of Semel share: the conformance suite of stores, broken stores that it must reject, a clock that
-//! tests set, a client for services under test, HTTP/2 frame by frame, an authority that signs certificates, private PostgreSQL servers, a proxy that breaks
-//! connections to them, processes, servers that break off, chance from a seed, and samples of everything. Never part of a product.
+//! Shared parts of Semel's tests: the conformance suite of stores, broken stores that it must reject, a
+//! manual clock, a client for services under test, HTTP/2 frame by frame, an authority for certificates,
+//! private PostgreSQL servers, a proxy that breaks connections to them, processes, servers that break off,
+//! seeded chance, and samples. Never part of a product.
 
 pub mod authority;
 pub mod breaking;

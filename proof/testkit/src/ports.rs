@@ -3,7 +3,8 @@
 use std::io::{Error, ErrorKind, Result};
 use std::net::TcpListener;
 
-/// Below the ports that systems give to outgoing connections, so that a server finds its own free again.
+/// First port, below those that systems give to outgoing connections, so that a server finds its own free
+/// again.
 const FIRST: u16 = 15_000;
 const COUNT: u16 = 17_000;
 const TRIES: usize = 100;

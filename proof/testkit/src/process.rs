@@ -19,7 +19,7 @@ impl Process {
     /// Blocks.
     ///
     /// # Errors
-    /// Says what the process wrote in place of an address, with the end of its log.
+    /// Names the text in place of an address, with the end of the process's log.
     pub fn start(mut command: Command, words: &[&str], log: &Path) -> Result<Process, String> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| format!("it cannot be run: {error}"))?;
@@ -95,7 +95,7 @@ impl Process {
     /// Limits every file it writes to this length; `None` lifts the limit.
     ///
     /// # Errors
-    /// Says that the limit did not take effect.
+    /// If the limit did not take effect.
     pub fn limit_files(&self, length: Option<u64>) -> Result<(), String> {
         let limit = Rlimit { current: length, maximum: None };
         match self.pid().map(|pid| prlimit(Some(pid), Resource::Fsize, limit)) {

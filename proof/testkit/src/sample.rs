@@ -1,4 +1,4 @@
-//! Samples of everything a store is handed.
+//! Samples of a store's arguments.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use semel_core::{
     RandomIds, RecordId, Reference, Response, Scope, Start, StoredResult, SystemClock, Terms,
 };
 
-/// The scope of `key`, of tenant `acme` and caller `alice`.
+/// Returns the scope of `key`, of tenant `acme` and caller `alice`.
 pub fn scope(key: &str) -> Scope {
     scope_of("acme", "alice", "payments.create", key)
 }
 
-/// A scope with all its parts.
+/// Returns a scope with all its parts.
 pub fn scope_of(tenant: &str, caller: &str, operation: &str, key: &str) -> Scope {
     let rules = KeyRules { min_length: 1, ..KeyRules::default() };
     Scope {
@@ -26,7 +26,7 @@ pub fn scope_of(tenant: &str, caller: &str, operation: &str, key: &str) -> Scope
     }
 }
 
-/// The fingerprint of a request with this body.
+/// Returns the fingerprint of a request with this body.
 pub fn fingerprint(body: &str) -> Fingerprint {
     let input = FingerprintInput {
         method: "POST",
@@ -40,7 +40,7 @@ pub fn fingerprint(body: &str) -> Fingerprint {
     input.fingerprint()
 }
 
-/// The fingerprint of a request with this body in a version that only tests have: what a later program would compute.
+/// Returns the fingerprint of a request with this body in a later version, which only tests have.
 pub fn later_fingerprint(body: &str) -> Fingerprint {
     let version = FingerprintVersion::from_number(2).expect("it is a version");
     let mut digest = *fingerprint(body).digest();
@@ -48,27 +48,27 @@ pub fn later_fingerprint(body: &str) -> Fingerprint {
     Fingerprint::from_parts(version, digest)
 }
 
-/// The default terms: a lease of 30 s, a TTL of 24 h, no tombstones.
+/// Returns the default terms: a lease of 30 s, a TTL of 24 h, no tombstones.
 pub fn terms() -> Terms {
     Policy::default().terms()
 }
 
-/// Terms under which expired records leave a tombstone for 7 days.
+/// Returns terms under which expired records leave a tombstone for 7 days.
 pub fn terms_with_tombstones() -> Terms {
     Policy { on_expired: OnExpired::Refuse, ..Policy::default() }.terms()
 }
 
-/// Terms under which an ended lease frees the key, since the operation is declared safe to repeat.
+/// Returns terms under which an expired lease frees the key, since the operation is declared safe to repeat.
 pub fn terms_with_rerun() -> Terms {
     Policy { on_lease_expired: OnLeaseExpired::Rerun, ..Policy::default() }.terms()
 }
 
-/// A claim on `key` under the default terms, with a token of its own.
+/// Returns a claim on `key` under the default terms, with a token of its own.
 pub fn claim(key: &str) -> Claim {
     claim_on(scope(key))
 }
 
-/// A claim on this scope under the default terms, with a token of its own.
+/// Returns a claim on this scope under the default terms, with a token of its own.
 pub fn claim_on(scope: Scope) -> Claim {
     Claim {
         scope,
@@ -86,33 +86,33 @@ pub fn claim_on(scope: Scope) -> Claim {
     }
 }
 
-/// The same claim under other terms.
+/// Sets other terms for a claim.
 pub fn under(claim: Claim, terms: Terms) -> Claim {
     Claim { attempt: Attempt { terms, ..claim.attempt }, ..claim }
 }
 
-/// The same claim for another request body.
+/// Sets another request body for a claim.
 pub fn for_body(claim: Claim, body: &str) -> Claim {
     Claim { attempt: Attempt { fingerprint: fingerprint(body), ..claim.attempt }, ..claim }
 }
 
-/// The same claim, left to a worker that must start within this time.
+/// Leaves a claim to a worker that must start within this time.
 pub fn for_worker(claim: Claim, within: Duration) -> Claim {
     Claim { attempt: Attempt { start: Start::Within(within), ..claim.attempt }, ..claim }
 }
 
-/// The same claim, carrying a business reference.
+/// Adds a business reference to a claim.
 pub fn with_reference(claim: Claim, reference: &str) -> Claim {
     let attempt = Attempt { reference: Reference::Free, ..claim.attempt };
     Claim { attempt, business_reference: Some(reference.into()), ..claim }
 }
 
-/// The id of the claim's record.
+/// Returns the id of the claim's record.
 pub fn id(claim: &Claim) -> RecordId {
     claim.scope.record_id()
 }
 
-/// A response of this status and body, with repeated header lines that contain commas.
+/// Returns a response with this status and body, with repeated header lines that contain commas.
 pub fn response(status: u16, body: impl Into<Bytes>) -> Response {
     let mut headers = HeaderMap::new();
     headers.insert("location", HeaderValue::from_static("/payments/7"));
@@ -124,12 +124,12 @@ pub fn response(status: u16, body: impl Into<Bytes>) -> Response {
     Response::retain(status, &headers, body.into(), &HeaderMap::new())
 }
 
-/// The result that a response is stored as.
+/// Returns the stored result of a response.
 pub fn result(response: &Response) -> StoredResult {
     StoredResult::of(response)
 }
 
-/// A result of status 201 with this body.
+/// Returns a result of status 201 with this body.
 pub fn created(body: &str) -> StoredResult {
     result(&response(201, body.to_owned()))
 }

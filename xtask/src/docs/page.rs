@@ -69,7 +69,8 @@ fn definition(line: &str) -> Option<&str> {
     (!label.contains(']')).then(|| target.trim())
 }
 
-/// Returns the line without comments; `inside` says whether one was open before it, and is still open after it.
+/// Returns the line without comments; `inside` is true if one was open before it, and is updated for after
+/// it.
 fn without_comments(line: &str, inside: &mut bool) -> String {
     let (mut rest, mut kept) = (line, String::new());
     loop {
@@ -87,7 +88,7 @@ fn without_comments(line: &str, inside: &mut bool) -> String {
     }
 }
 
-/// Returns the line without what stands in backticks.
+/// Returns the line without the text in backticks.
 fn without_code(line: &str) -> String {
     line.split('`').step_by(2).collect()
 }
@@ -96,7 +97,7 @@ fn without_code(line: &str) -> String {
 fn anchor(heading: &str) -> String {
     let mut text = String::new();
     let mut rest = heading;
-    // Of a link, its text alone.
+    // Only the text of a link counts.
     while let Some((before, after)) = rest.split_once("](") {
         text.push_str(before);
         rest = after.split_once(')').map_or("", |(_, after)| after);

@@ -3,14 +3,14 @@
 /// A media type with its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ContentType {
-    /// In lower case.
+    /// Type and subtype, in lower case.
     media_type: String,
-    /// Names in lower case, values without quotes, in the order sent.
+    /// Parameters in the order sent: names in lower case, values without quotes.
     parameters: Vec<(String, String)>,
 }
 
 impl ContentType {
-    /// Reads a value that is well-formed in every part.
+    /// Parses a value; `None` unless it is well-formed in every part.
     pub(super) fn parse(value: &[u8]) -> Option<ContentType> {
         let (media_type, mut rest) = split(str::from_utf8(value).ok()?);
         let (kind, name) = media_type.split_once('/')?;
@@ -28,7 +28,7 @@ impl ContentType {
         Some(ContentType { media_type: media_type.to_ascii_lowercase(), parameters })
     }
 
-    /// Whether it is JSON, or says so by its suffix (RFC 6839, section 3.1).
+    /// Returns true for JSON, by its name or its suffix (RFC 6839, section 3.1).
     pub(super) fn is_json(&self) -> bool {
         self.media_type == "application/json" || has_json_suffix(&self.media_type)
     }
@@ -45,13 +45,14 @@ impl ContentType {
         self.media_type.starts_with("message/")
     }
 
-    /// Whether the text is in UTF-8, as far as the parameters say.
+    /// Returns true if the text is in UTF-8, as far as the parameters say.
     pub(super) fn is_utf8(&self) -> bool {
         self.only("charset")
             .is_none_or(|charset| charset.is_some_and(|charset| charset.eq_ignore_ascii_case("utf-8")))
     }
 
-    /// The boundary of a multipart body (RFC 2046, section 5.1.1), if there is exactly one that can be used.
+    /// Returns the boundary of a multipart body (RFC 2046, section 5.1.1), if there is exactly one and it is
+    /// usable.
     pub(super) fn boundary(&self) -> Option<&str> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"'()+_,-./:=? ".contains(&byte);
         let boundary = self.only("boundary")??;
@@ -59,7 +60,7 @@ impl ContentType {
         (fits && boundary.bytes().all(allowed)).then_some(boundary)
     }
 
-    /// The one text of the type, without a parameter of this name and value if it is there once.
+    /// Returns the canonical text of the type, without a parameter of this name and value if it occurs once.
     pub(super) fn without(&self, name: &str, value: Option<&str>) -> Vec<u8> {
         let once = self.only(name).flatten().is_some();
         let is_left_out = |(other, own): &&(String, String)| {
@@ -78,7 +79,7 @@ impl ContentType {
         text.into_bytes()
     }
 
-    /// The value of a parameter that is there: `Some(None)` if it is there more than once.
+    /// Returns the value of a parameter that occurs; `Some(None)` if it occurs more than once.
     fn only(&self, name: &str) -> Option<Option<&str>> {
         let mut values =
             self.parameters.iter().filter(|(other, _)| other == name).map(|(_, value)| value.as_str());
@@ -88,7 +89,7 @@ impl ContentType {
 
 const BLANKS: [char; 2] = [' ', '\t'];
 
-/// The media type, and what follows its semicolon.
+/// Returns the media type, and the text after its semicolon.
 fn split(value: &str) -> (&str, Option<&str>) {
     match value.split_once(';') {
         Some((media_type, rest)) => (media_type.trim_matches(BLANKS), Some(rest)),
@@ -96,7 +97,7 @@ fn split(value: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// A parameter's value, and what follows the next semicolon.
+/// Returns a parameter's value, and the text after the next semicolon.
 fn parameter(text: &str) -> Option<(String, Option<&str>)> {
     let Some(inside) = text.strip_prefix('"') else {
         let (value, rest) = text.split_once(';').map_or((text, None), |(value, rest)| (value, Some(rest)));
@@ -140,14 +141,14 @@ pub(super) fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(token)
 }
 
-/// Whether a value, which may be malformed otherwise, begins with a media type of JSON.
+/// Returns true if a value, which may be malformed otherwise, begins with a media type of JSON.
 pub(super) fn has_json_media_type(value: &[u8]) -> bool {
     let media_type =
         str::from_utf8(value).map(|value| split(value).0.to_ascii_lowercase()).unwrap_or_default();
     ContentType { media_type, parameters: Vec::new() }.is_json()
 }
 
-/// `type/name+json`, both parts of characters that RFC 6838 allows.
+/// Returns true for `type/name+json`, both parts of characters that RFC 6838 allows.
 fn has_json_suffix(media_type: &str) -> bool {
     let restricted = |name: &str| {
         !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&b))

@@ -2,8 +2,8 @@
 
 use super::append;
 
-/// The pairs in the order sent, each name and value with its length. A name without `=` is not one with an empty value. `None`
-/// if an escape is malformed.
+/// Returns the pairs in the order sent, each name and value with its length. A name without `=` differs from
+/// one with an empty value. `None` if an escape is malformed.
 pub(super) fn canonical(body: &[u8]) -> Option<Vec<u8>> {
     let mut text = Vec::with_capacity(body.len() + 32);
     if body.is_empty() {

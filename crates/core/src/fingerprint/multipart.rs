@@ -1,6 +1,7 @@
 //! Multipart bodies by their parts (RFC 2046, section 5.1): only the boundary may differ.
 //!
-//! Invariant: a body that any reader may divide in another way has no canonical form. It is read once, from front to back.
+//! Invariant: a body that two readers may divide differently has no canonical form. It is read once, from
+//! front to back.
 
 use memchr::memmem;
 use sha2::{Digest, Sha256};
@@ -8,10 +9,10 @@ use sha2::{Digest, Sha256};
 use super::append;
 use super::content_type::{ContentType, is_token};
 
-/// The most parts; a body with more of them is compared byte by byte.
+/// Maximum number of parts; a body with more is compared byte by byte.
 const MAX_PARTS: usize = 1024;
 
-/// Each part with all its field lines as sent and a digest of its content. `None` if there is any doubt.
+/// Returns each part with all its field lines as sent and a digest of its content. `None` in any doubt.
 pub(super) fn canonical(body: &[u8], boundary: &str) -> Option<Vec<u8>> {
     let delimiter = [b"--", boundary.as_bytes()].concat();
     let mut places = memmem::find_iter(body, &delimiter);
@@ -79,7 +80,7 @@ fn is_field(line: &[u8]) -> bool {
         && value.iter().all(|byte| *byte == b'\t' || !byte.is_ascii_control())
 }
 
-/// Whether a part may have parts of its own, or says twice what it is.
+/// Returns true if a part may have parts of its own, or has several content types.
 fn is_doubtful(lines: &[&[u8]]) -> bool {
     let value = |line: &&[u8]| -> Option<Vec<u8>> {
         let colon = memchr::memchr(b':', line)?;

@@ -1,27 +1,27 @@
-//! Where two documents say something different, member by member: why their canonical forms are not the same.
+//! Compares two JSON documents member by member, and shows why their canonical forms differ.
 
 use std::cmp::Ordering;
 
 use super::{JsonValue, Member, NotCanonical, Numbers, number, parse, utf16_order};
 use crate::pointer;
 
-/// Where two documents differ.
+/// Differences of two documents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Differences {
-    /// The first of them, in the order of the canonical form.
+    /// The first differences, in the order of the canonical form.
     pub first: Vec<JsonDifference>,
-    /// How many there are in all.
+    /// Number of all differences.
     pub total: usize,
 }
 
-/// One place where two documents differ, with what each has there in canonical form. At least one has something.
+/// One place where two documents differ, with the canonical value of each. At least one has a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JsonDifference {
-    /// The JSON Pointer (RFC 6901) of that place; empty for the whole document.
+    /// JSON Pointer (RFC 6901) of the place; empty for the whole document.
     pub pointer: String,
-    /// What the old document has there; `None` if it was added.
+    /// Value in the old document; `None` if it was added.
     pub old: Option<String>,
-    /// What the new document has there; `None` if it was removed.
+    /// Value in the new document; `None` if it was removed.
     pub new: Option<String>,
 }
 
@@ -39,7 +39,7 @@ pub fn differences(old: &[u8], new: &[u8], limit: usize) -> Result<Differences, 
 }
 
 struct JsonComparison {
-    /// Where it is.
+    /// Pointer of the current place.
     pointer: String,
     limit: usize,
     found: Differences,
@@ -67,7 +67,7 @@ impl JsonComparison {
         if same { Ok(()) } else { self.note(Some(old), Some(new)) }
     }
 
-    /// Both are sorted: one walk along the two finds what only one of them has.
+    /// Compares two objects. Both are sorted, so one walk along the two finds members that only one has.
     fn objects(&mut self, old: &[Member<'_>], new: &[Member<'_>]) -> Result<(), NotCanonical> {
         let (mut old, mut new) = (old.iter().peekable(), new.iter().peekable());
         loop {
@@ -91,7 +91,7 @@ impl JsonComparison {
         Ok(())
     }
 
-    /// Compares what the two have under one name or index.
+    /// Compares the values of both under one name or index.
     fn place(
         &mut self,
         token: &str,

@@ -19,11 +19,11 @@ pub enum FoundValue {
 /// The value that [`JsonPointer::point`] finds, in canonical form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pointed {
-    /// This, in its canonical form.
+    /// The value, in canonical form.
     Value(String),
-    /// Nothing, although there is the object or array that would have it.
+    /// No value, although the parent object or array exists.
     Missing,
-    /// Nothing, and there is no place where it could be: the document has another shape.
+    /// No value and no parent: the document has another shape.
     NoPlace,
 }
 
@@ -77,7 +77,7 @@ impl JsonPointer {
         }
         let place = self.tokens().split_last().and_then(|(last, path)| Some((last, document.descend(path)?)));
         Ok(match place {
-            // An object where an array was expected is another shape, although it could have a member of that name.
+            // An object instead of an array is another shape, although it could have a member of that name.
             Some((last, JsonValue::Object(_))) if array_index(last).is_none() => Pointed::Missing,
             Some((last, JsonValue::Array(_))) if array_index(last).is_some() => Pointed::Missing,
             Some(_) | None => Pointed::NoPlace,

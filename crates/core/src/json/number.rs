@@ -1,6 +1,6 @@
-//! The spelling of numbers, and the one question behind [`Numbers::Exact`]: do two texts have the same value?
-//! Nothing here computes that value: a text grows by no more than the 21 zeros that RFC 8785 writes out, and an
-//! absurd exponent costs no more than its digits.
+//! Spelling of numbers, and the exact comparison behind [`Numbers::Exact`]. No value is ever computed: a text
+//! grows by at most the 21 zeros that RFC 8785 writes out, and an absurd exponent costs no more than its
+//! digits.
 
 use std::fmt::Write as _;
 
@@ -15,13 +15,13 @@ pub(super) fn write(text: &str, numbers: Numbers, out: &mut String) -> Result<()
     Ok(())
 }
 
-/// The spelling of a number without an exponent that is short enough for every double to hold it: two such numbers never
-/// share a double, so that its own digits are the fewest that lead back to it. Most numbers are like this, and only the
-/// zeros at the end of a fraction have to go. `None` if there is none to be seen.
+/// Returns the spelling of a number without exponent that is short enough for every double to hold: no two
+/// such numbers share a double, so its own digits are the shortest that round-trip. Most numbers are like
+/// this, and lose only the zeros at the end of a fraction. `None` for any other number.
 fn plain(text: &str) -> Option<&str> {
-    /// As many decimal digits as every double keeps.
+    /// Number of decimal digits that every double keeps.
     const MAX_DIGITS: usize = 15;
-    /// With more zeros behind the point, RFC 8785 has an exponent.
+    /// RFC 8785 uses an exponent for more zeros behind the point.
     const TOO_SMALL: &str = "000000";
     let unsigned = text.strip_prefix('-').unwrap_or(text);
     let (whole, fraction) = match unsigned.bytes().position(|byte| !byte.is_ascii_digit()) {
@@ -43,7 +43,7 @@ fn plain(text: &str) -> Option<&str> {
     Some(&text[..text.len() - removed])
 }
 
-/// The spelling of any number, by way of the double that is nearest to it.
+/// Writes any number, by way of the nearest double.
 fn search(text: &str, numbers: Numbers, out: &mut String) -> Result<(), NotCanonical> {
     let double: f64 = text.parse().expect("every JSON number is a Rust floating point literal");
     let mut buffer = ryu_js::Buffer::new();
@@ -61,13 +61,13 @@ fn search(text: &str, numbers: Numbers, out: &mut String) -> Result<(), NotCanon
     Ok(())
 }
 
-/// Whether two JSON numbers are exactly the same decimal value.
+/// Returns true if two JSON numbers have exactly the same decimal value.
 pub(super) fn same_value(left: &str, right: &str) -> bool {
     Decimal::read(left).same_value(&Decimal::read(right))
 }
 
-/// `±d₁.d₂d₃… × 10^power`, where neither the first nor the last digit is zero; zero has no digits.
-/// The digits are those of `whole` followed by those of `fraction`.
+/// `±d₁.d₂d₃… × 10^power` without zeros as first or last digit; zero has no digits. The digits are those of
+/// `whole` followed by those of `fraction`.
 #[derive(Default)]
 struct Decimal<'a> {
     negative: bool,
@@ -148,7 +148,7 @@ impl<'a> Decimal<'a> {
 #[derive(PartialEq, Eq)]
 enum Power {
     Plain(i128),
-    /// The digits of its magnitude, the first not zero.
+    /// Digits of the magnitude, the first not zero.
     Huge {
         negative: bool,
         digits: String,
@@ -162,7 +162,7 @@ impl Default for Power {
 }
 
 impl Power {
-    /// The sum of the exponent of a JSON number and the length of a text.
+    /// Returns the sum of the exponent of a JSON number and the length of a text.
     fn sum(exponent: &str, shift: i128) -> Self {
         if let Some(sum) = exponent.parse().ok().and_then(|exponent: i128| exponent.checked_add(shift)) {
             return Power::Plain(sum);
@@ -189,8 +189,8 @@ impl Power {
     }
 }
 
-/// The sum of decimal digits and a number that is smaller by far, without leading zeros: only lengths of texts are added to
-/// exponents that no `i128` holds.
+/// Returns the sum of decimal digits and a far smaller number, without leading zeros: only lengths of texts
+/// are added to exponents that no `i128` holds.
 fn shifted(digits: &str, by: i128) -> String {
     let mut carry = by;
     let mut reversed: String = digits
@@ -335,7 +335,7 @@ mod tests {
                     "12e-10000000000000000000000000000000000000000",
                 ],
             ),
-            // The limits of an `i128` are on the way, and do not show.
+            // The values pass the limits of an `i128` without a visible effect.
             (
                 "1e+170141183460469231731687303715884105727",
                 &[

@@ -1,11 +1,11 @@
-//! A strict reader of RFC 8259. It refuses what the canonical form could not tell apart: repeated names and
-//! lone surrogates. Recursion is bounded by [`MAX_DEPTH`].
+//! A strict parser of RFC 8259. It refuses repeated names and lone surrogates, which the canonical form could
+//! not distinguish. Recursion is bounded by [`MAX_DEPTH`].
 
 use std::borrow::Cow;
 
 use super::{JsonValue, MAX_DEPTH, Member, NotCanonical, plain_length, utf16_order};
 
-/// Reads a whole text as one value.
+/// Parses a whole text as one value.
 pub(super) fn document(text: &[u8]) -> Result<JsonValue<'_>, NotCanonical> {
     let text = str::from_utf8(text).map_err(|_| NotCanonical::InvalidUtf8)?;
     let mut parser = Parser { length: text.len(), rest: text, depth: 0 };
@@ -63,7 +63,7 @@ impl<'a> Parser<'a> {
         Ok(JsonValue::Array(elements))
     }
 
-    /// Reads what stands between two brackets, one comma-separated item after the other.
+    /// Parses the comma-separated items between two brackets.
     fn sequence(
         &mut self,
         open: &str,
@@ -135,7 +135,7 @@ impl<'a> Parser<'a> {
         run
     }
 
-    /// Reads an escape whose backslash is already taken.
+    /// Parses an escape whose backslash is already consumed.
     fn escape(&mut self) -> Result<char, NotCanonical> {
         if self.take("u") {
             return self.unicode_escape();
@@ -180,7 +180,7 @@ impl<'a> Parser<'a> {
         self.skip(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r'));
     }
 
-    /// Passes over ASCII characters, and says how many there were.
+    /// Skips ASCII characters. Returns their number.
     fn skip(&mut self, is_one: impl Fn(u8) -> bool) -> usize {
         let count = self.rest.bytes().take_while(|byte| is_one(*byte)).count();
         self.rest = &self.rest[count..];

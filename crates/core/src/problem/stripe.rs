@@ -1,5 +1,6 @@
-//! Problems as Stripe's API tells them: the envelope `{"error": {"type", "code", "message"}}`, from which Stripe's own SDKs make
-//! their exceptions. An SDK takes an answer without `error` for a success, whatever its status.
+//! Problems in the format of Stripe's API: the envelope `{"error": {"type", "code", "message"}}`, from which
+//! Stripe's SDKs make their exceptions. An SDK takes a response without `error` for a success, whatever its
+//! status.
 
 use serde_json::{Map, Value, json};
 
@@ -15,7 +16,7 @@ pub(super) fn error_type(kind: ProblemKind, status: u16) -> &'static str {
     }
 }
 
-/// Returns the `code` of the error: Stripe's own where it has one, ours in Stripe's spelling otherwise.
+/// Returns the `code` of the error: Stripe's own if it has one, otherwise ours in Stripe's spelling.
 pub(super) fn error_code(kind: ProblemKind) -> String {
     if kind == ProblemKind::InProgress {
         return "idempotency_key_in_use".to_owned();
@@ -34,7 +35,7 @@ pub(super) fn should_retry(kind: ProblemKind, status: u16) -> Option<&'static st
     }
 }
 
-/// Returns the envelope of a problem that is answered with this status.
+/// Returns the envelope of a problem with this status.
 pub(super) fn envelope(problem: &Problem, status: u16) -> Value {
     let mut error = Map::new();
     error.insert("type".into(), json!(error_type(problem.kind, status)));
@@ -55,7 +56,7 @@ mod tests {
     use crate::ids::OperationId;
     use crate::policy::Profile;
 
-    /// The type and code of an error, and what `Stripe-Should-Retry` says.
+    /// Returns the status, type and code of an error, and its `Stripe-Should-Retry`.
     fn told(problem: &Problem) -> (u16, String, String, Option<String>) {
         let document: Value = serde_json::from_str(&problem.to_json(Profile::Stripe)).expect("it is JSON");
         let member = |name: &str| document["error"][name].as_str().expect("it is text").to_owned();

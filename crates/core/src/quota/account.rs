@@ -1,43 +1,43 @@
-//! The account of one subject on one node: it decides whether one more fits.
+//! The account of one subject on one node: it decides about one more use.
 //!
-//! Invariant: what a node lets in keeps to each rate by the node's own count, whatever the store says; and by the store's level
-//! with all that the store has not been told of.
+//! Invariant: admitted uses keep to each rate by the node's own count, whatever the store says, and by the
+//! store's level plus all uses not yet reported.
 
 use std::time::Duration;
 
 use super::{Allowance, Charge, Exceeded, Level, Limit, Rate, StoredAmount, UsageReport};
 
-/// How soon it is worth asking again when too much is kept: nobody knows when something will be forgotten.
+/// Delay before a retry if too much is stored: the time of the next deletion is unknown.
 const UNTIL_FORGOTTEN: Duration = Duration::from_secs(60);
 
-/// What one node knows of one subject's use. Times are since the node's own beginning, by a clock that never goes back.
+/// One node's view of one subject's use. Times count from the node's start, by a monotonic clock.
 #[derive(Clone, Debug, Default)]
 pub struct Account {
     new_keys: Bucket,
     lookups: Bucket,
-    /// Uses that the store has not been told of.
+    /// Uses not yet reported to the store.
     unreported: Unreported,
-    /// The store has said how much is left.
+    /// True once the store has reported its level.
     is_known: bool,
-    /// What was kept when it was last counted.
+    /// Stored amounts at the last count.
     counted: Option<StoredAmount>,
-    /// What this node has added since that count began.
+    /// Amounts that this node has added since that count began.
     added: StoredAmount,
-    /// New keys that were let in, and whose claims have not been answered. They are reported once they are created.
+    /// Admitted new keys whose claims are not yet answered. They are reported once they are created.
     on_their_way: u64,
 }
 
-/// Uses that the store has not been told of.
+/// Uses not yet reported to the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Unreported {
     new_keys: u64,
     lookups: u64,
-    /// A report may have been lost: the next one makes up for it.
+    /// True if a report may have been lost: the next one makes up for it.
     is_in_doubt: bool,
 }
 
 impl Account {
-    /// Takes one look-up, if there is one left.
+    /// Takes one look-up, if one is left.
     pub fn look_up(&mut self, allowance: &Allowance, now: Duration) -> Result<(), Exceeded> {
         if let Some(rate) = allowance.lookups {
             let exceeded = |retry_after| Exceeded { limit: Limit::Lookups, retry_after };
@@ -47,7 +47,7 @@ impl Account {
         Ok(())
     }
 
-    /// Gives a look-up back that was taken, and not made.
+    /// Returns a look-up that was taken and not made.
     pub fn unlook(&mut self, allowance: &Allowance) {
         if let Some(rate) = allowance.lookups {
             self.lookups.give_back(rate);
@@ -55,8 +55,8 @@ impl Account {
         }
     }
 
-    /// Takes one new key, if there is one left and what is kept leaves room for it. It is on its way until
-    /// [`created`](Account::created) or [`not_created`](Account::not_created) is said.
+    /// Takes one new key, if one is left and the stored amounts leave room for it. It is in flight until
+    /// [`created`](Account::created) or [`not_created`](Account::not_created) is called.
     pub fn new_key(&mut self, allowance: &Allowance, now: Duration) -> Result<(), Exceeded> {
         let kept = self.kept();
         let full = |limit, cap: Option<u64>, kept: u64| match cap {
@@ -74,13 +74,13 @@ impl Account {
         Ok(())
     }
 
-    /// A new key that was let in has its record, or may have it.
+    /// Counts an admitted new key as created: it has its record, or may have it.
     pub fn created(&mut self) {
         self.on_their_way = self.on_their_way.saturating_sub(1);
         self.unreported.new_keys = self.unreported.new_keys.saturating_add(1);
     }
 
-    /// A key that was let in as new was not: it is known, or its claim was not taken.
+    /// Returns an admitted key that was not new: it is known, or its claim was not accepted.
     pub fn not_created(&mut self, allowance: &Allowance) {
         self.on_their_way = self.on_their_way.saturating_sub(1);
         self.added.keys = self.added.keys.saturating_sub(1);
@@ -89,12 +89,13 @@ impl Account {
         }
     }
 
-    /// This node has stored so many bytes for the subject.
+    /// Adds `bytes` to the subject's stored size.
     pub fn stored(&mut self, bytes: u64) {
         self.added.bytes = self.added.bytes.saturating_add(bytes);
     }
 
-    /// What is kept, as far as this node knows: never less than what it was told and what it has added.
+    /// Returns the stored amounts as far as this node knows: never less than the last count plus its own
+    /// additions.
     pub fn kept(&self) -> StoredAmount {
         let counted = self.counted.unwrap_or_default();
         StoredAmount {
@@ -103,33 +104,33 @@ impl Account {
         }
     }
 
-    /// Whether anybody has counted what is kept.
+    /// Returns true if the stored amounts were counted.
     pub const fn is_counted(&self) -> bool {
         self.counted.is_some()
     }
 
-    /// A count begins. Says what [`counted`](Account::counted) needs to know at its end.
+    /// Begins a count. Returns the argument that [`counted`](Account::counted) needs at its end.
     pub const fn counting(&self) -> Counting {
-        // What is on its way may be in the count, or not: it is added, so that it is never missed.
+        // A key in flight may or may not be in the count: it is added, so that it is never missed.
         Counting(StoredAmount {
             keys: self.added.keys.saturating_sub(self.on_their_way),
             bytes: self.added.bytes,
         })
     }
 
-    /// A count has ended.
+    /// Ends a count.
     pub fn counted(&mut self, began: Counting, kept: StoredAmount) {
         self.counted = Some(kept);
         self.added.keys = self.added.keys.saturating_sub(began.0.keys);
         self.added.bytes = self.added.bytes.saturating_sub(began.0.bytes);
     }
 
-    /// Whether the store has to be told of anything.
+    /// Returns true if there is use to report to the store.
     pub fn has_unreported(&self) -> bool {
         self.unreported != Unreported::default()
     }
 
-    /// Takes what the store has to be told of. Keys that are on their way are left out: they may turn out to be known.
+    /// Takes the report for the store. Keys in flight are left out: they may turn out to be known.
     pub fn report(&mut self, allowance: &Allowance, now: Duration) -> UsageReport {
         let Unreported { new_keys, lookups, .. } = std::mem::take(&mut self.unreported);
         let charge = |rate: Option<Rate>, bucket: &Bucket, count: u64, on_their_way: u64| match rate {
@@ -147,24 +148,24 @@ impl Account {
         }
     }
 
-    /// The store was certainly not told of this report.
+    /// Takes back a report that the store certainly did not get.
     pub fn not_reported(&mut self, report: &UsageReport) {
         self.unreported.new_keys = self.unreported.new_keys.saturating_add(report.new_keys.count);
         self.unreported.lookups = self.unreported.lookups.saturating_add(report.lookups.count);
     }
 
-    /// The store may have been told of a report, or not. It is not repeated, since it would count twice; the next one says
-    /// how much this node has used at least.
+    /// Marks a report as lost or not: the store may have got it. It is not repeated, since it would count
+    /// twice; the next report carries this node's minimum use.
     pub fn report_in_doubt(&mut self) {
         self.unreported.is_in_doubt = true;
     }
 
-    /// Whether the store has said how much is left.
+    /// Returns true once the store has reported its level.
     pub const fn is_known(&self) -> bool {
         self.is_known
     }
 
-    /// The store has this level by now, with all that was reported. The rest is added to it.
+    /// Sets the store's level, which includes all reported uses. Unreported uses are added to it.
     pub fn learn(&mut self, allowance: &Allowance, level: Level, now: Duration) {
         self.is_known = true;
         if let Some(rate) = allowance.new_keys {
@@ -177,22 +178,22 @@ impl Account {
     }
 }
 
-/// What a node had added when a count began.
+/// Amounts that a node had added when a count began.
 #[derive(Clone, Copy, Debug)]
 pub struct Counting(StoredAmount);
 
-/// A rate that is being used. It is whole again at these times, if nobody takes anything.
+/// A rate in use, by the times at which it is whole again without further use.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket {
-    /// By this node's use alone.
+    /// Time by this node's use alone.
     own: Duration,
-    /// By the use of all nodes, as far as it is known here. Apart, so that a delay of the store's answer is not reported
-    /// back to it as use.
+    /// Time by the use of all nodes, as far as this node knows. Separate, so that a delay of the store's
+    /// answer is not reported back to it as use.
     shared: Duration,
 }
 
 impl Bucket {
-    /// Takes one, or says when there will be one.
+    /// Takes one use, or returns the wait for the next one.
     fn take(&mut self, rate: Rate, now: Duration) -> Result<(), Duration> {
         let after = |whole_at: Duration| whole_at.max(now).saturating_add(rate.interval());
         let (own, shared) = (after(self.own), after(self.shared));
@@ -210,7 +211,7 @@ impl Bucket {
         self.shared = self.shared.saturating_sub(rate.interval());
     }
 
-    /// All nodes together have left this much to be waited for, beside so many uses of this one.
+    /// Sets the shared time from the level of all nodes, plus this node's unreported uses.
     fn learn(&mut self, rate: Rate, level: Duration, unreported: u64, now: Duration) {
         let level = level.min(rate.longest());
         self.shared = now.saturating_add(level).saturating_add(rate.cost(unreported));
@@ -300,7 +301,7 @@ mod tests {
         account.new_key(&caps, Duration::ZERO).expect("there is room");
         account.created();
         account.new_key(&caps, Duration::ZERO).expect("there is room");
-        // The second is not answered yet: the count may see it, or not. It does not.
+        // The second claim is not answered yet: the count may or may not see it. It does not.
         let began = account.counting();
         account.new_key(&caps, Duration::ZERO).expect("there is room");
         account.created();
@@ -356,8 +357,8 @@ mod tests {
                 }
             }
         }
-        // A minute of 100 each second; what each node could let in before it heard of the other; and the second that the first
-        // report of a node forgives.
+        // 100 per second for a minute, the uses that each node could admit before it heard of the other, and
+        // the second that a node's first report forgives.
         assert!((6000..=6000 + 2 * 200 + 100).contains(&let_in_all), "{let_in_all}");
     }
 

@@ -1,9 +1,8 @@
-//! Spellings of routes that other programs have and Semel does not: each would be matched letter by letter, and so by no
-//! request.
+//! Route syntax of other programs. Semel would match each literally, and so no request.
 
 use thiserror::Error;
 
-/// A route that is written as another program wants it. Its text says how it is written here.
+/// A route in the syntax of another program. Its text gives Semel's syntax.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ForeignRoute {
     /// `:id`, as in Express, and `<id>`, as in Flask.
@@ -11,11 +10,11 @@ pub enum ForeignRoute {
         "`{found}` would be matched letter by letter: a placeholder is written `{{{name}}}`, so \"{meant}\""
     )]
     Placeholder {
-        /// The segment as it was written.
+        /// The segment as written.
         found: String,
         /// The name of the placeholder.
         name: String,
-        /// The path as it is written here.
+        /// The path in Semel's syntax.
         meant: String,
     },
     /// `{id:int}`, as in many frameworks.
@@ -23,9 +22,9 @@ pub enum ForeignRoute {
         "`{{{found}}}` has more than a name: a placeholder stands for any segment, and is written `{{{name}}}`"
     )]
     Constraint {
-        /// The text in the braces.
+        /// Text in the braces.
         found: String,
-        /// The name in it.
+        /// Name in that text.
         name: String,
     },
     /// `*` for a segment, or for all that follow.
@@ -43,13 +42,13 @@ pub enum ForeignRoute {
     Methods(String),
 }
 
-/// Words and signs by which other programs mean all methods.
+/// Words and signs of other programs for all methods.
 const ALL_METHODS: [&str; 4] = ["ANY", "ALL", "*", "EVERY"];
 
-/// Questions a word in the place of a method.
+/// Checks the method of a route.
 ///
 /// # Errors
-/// If it means several methods.
+/// If the word means several methods.
 pub fn check_method(word: &str) -> Result<(), ForeignRoute> {
     let upper = word.to_ascii_uppercase();
     match ALL_METHODS.contains(&upper.as_str()) || word.contains(['|', ',']) {
@@ -58,7 +57,7 @@ pub fn check_method(word: &str) -> Result<(), ForeignRoute> {
     }
 }
 
-/// Questions the path of a route.
+/// Checks the path of a route.
 ///
 /// # Errors
 /// If another program would read placeholders, or an expression, in it.
@@ -83,7 +82,7 @@ pub fn check_path(path: &str) -> Result<(), ForeignRoute> {
     Ok(())
 }
 
-/// The name in a segment that is a placeholder elsewhere: `:id`, `:id?`, `<id>`, `<int:id>`.
+/// Returns the name in a segment that is a placeholder elsewhere: `:id`, `:id?`, `<id>`, `<int:id>`.
 fn placeholder(segment: &str) -> Option<&str> {
     let bracketed = segment.strip_prefix('<').and_then(|rest| rest.strip_suffix('>'));
     let name = match bracketed {
@@ -97,12 +96,12 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// The path without its placeholders, whose names are questioned.
+/// Returns the path without its placeholders, whose names are checked.
 fn outside_of_braces(path: &str) -> Result<String, ForeignRoute> {
     let (mut literal, mut rest) = (String::new(), path);
     while let Some((before, inside)) = rest.split_once('{') {
         literal.push_str(before);
-        // A brace that is written twice is one letter.
+        // A doubled brace is one letter.
         if let Some(after) = inside.strip_prefix('{') {
             rest = after;
             continue;

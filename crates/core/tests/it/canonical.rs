@@ -180,7 +180,7 @@ proptest! {
     fn near_json_is_canonical_or_refused(text in r#"[\[\]{}",:\\u0-9a-f.eE+ -]{0,40}"#) {
         match exact(&text) {
             Ok(canonical) => prop_assert_eq!(exact(&canonical), Ok(canonical)),
-            // Whatever we refuse for its syntax, another strict reader refuses too.
+            // Another strict reader also refuses every text that we refuse for its syntax.
             Err(NotCanonical::Syntax { .. }) => {
                 prop_assert!(serde_json::from_str::<serde_json::Value>(&text).is_err(), "{}", text);
             }

@@ -1,4 +1,4 @@
-//! Each change is made by its constructor, and says what that was given.
+//! Each constructor of a change sets what it was given.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn not_executed(seen: Option<Timestamp>) -> Event {
     Event::Resolve { verdict: Verdict::NotExecuted(Proof::Quarantine), seen, about: About::Command }
 }
 
-/// Every change, the event that it is, the result that it brings, and whether it may be sent twice.
+/// Returns every change, its event, its result, and true if it may be sent twice.
 fn all() -> Vec<(Change, Event, Option<StoredResult>, bool)> {
     let (fence, reason) = (FENCE, Reason::TimedOut);
     let (good, bad) = (result(201), result(402));

@@ -22,7 +22,7 @@ fn of_body(body: &[u8]) -> Fingerprint {
     FingerprintInput { body, ..PAYMENT }.fingerprint()
 }
 
-/// The bytes `v1` hashes, laid out a second time.
+/// Hashes the bytes of `v1`, laid out independently.
 fn v1(required: [&[u8]; 2], optional: [Option<&[u8]>; 3], tag: &[u8], body: &[u8]) -> [u8; 32] {
     let field = |bytes: &[u8]| [&(bytes.len() as u64).to_be_bytes(), bytes].concat();
     let mut hashed = field(b"semel/fingerprint/1");
@@ -180,7 +180,7 @@ fn forms_are_compared_by_their_decoded_pairs() {
     assert!(matches!(encoded.canonical_body(), CanonicalBody::Raw(_, WhyRaw::Encoded)));
 }
 
-/// A multipart body of these parts: their field lines, and their contents.
+/// Returns a multipart body of these parts: their field lines and contents.
 fn parts(boundary: &str, parts: &[(Vec<String>, Vec<u8>)]) -> Vec<u8> {
     let mut body = Vec::new();
     for (fields, content) in parts {

@@ -1,4 +1,5 @@
-//! The store's time goes on as time does, whatever is done to the store's clock, whoever sees it, and in whichever order.
+//! The store's time continues steadily through every change of its clock, for every observer and in every
+//! order.
 
 use std::time::Duration;
 
@@ -9,14 +10,14 @@ use semel_core::time::BootTime;
 
 const HOUR: i64 = 3_600_000;
 const TOLERANCE: i64 = JUMP_TOLERANCE.as_millis() as i64;
-/// When the world begins, by the store's clock.
+/// Start of the simulation, by the store's clock.
 const BEGIN: i64 = 1_800_000_000_000;
 
 /// A store, the true time, and machines that watch the store's clock.
 struct World {
-    /// The true time since the beginning.
+    /// True time since the start.
     time: i64,
-    /// How far the store's clock is from the truth.
+    /// Deviation of the store's clock from the true time.
     wrong_by: i64,
     skipped: i64,
     watches: Vec<(ClockWatch, i64)>,
@@ -24,7 +25,7 @@ struct World {
 
 impl World {
     fn new(machines: usize) -> World {
-        // Each was booted at another time.
+        // Each machine was booted at another time.
         let watches =
             (0..machines).map(|number| (ClockWatch::default(), 1_000 * (1 + number as i64))).collect();
         let mut world = World { time: 0, wrong_by: 0, skipped: 0, watches };
@@ -36,7 +37,7 @@ impl World {
         BEGIN + self.time + self.wrong_by
     }
 
-    /// The store's time, which decides.
+    /// Returns the store's time, on which decisions are made.
     fn now(&self) -> i64 {
         self.clock() - self.skipped
     }
@@ -46,7 +47,7 @@ impl World {
         BootTime::from_duration(Duration::from_millis(since_boot))
     }
 
-    /// What a machine reads over a network that takes so long in all.
+    /// Returns a machine's reading over a network with this total delay.
     fn read(&mut self, number: usize, delay: i64) -> ClockReading {
         let before = self.own(number, self.time);
         self.time += delay / 2;
@@ -55,7 +56,7 @@ impl World {
         ClockReading { clock, skipped, before, after: self.own(number, self.time) }
     }
 
-    /// One look, and what is written down after it.
+    /// Reads once, and writes the result.
     fn look(&mut self, number: usize, delay: i64) {
         for _ in 0..4 {
             let reading = self.read(number, delay);
@@ -152,7 +153,7 @@ fn a_time_is_steady_until_the_clock_is_set_and_again_once_that_is_written_down()
     assert!(!steady(&mut world, 0));
     world.look(0, 10);
     assert!(steady(&mut world, 0));
-    // One that has only ever been told times, and no clock.
+    // A watch that has only ever seen times, and no clock.
     world.watches[1].0 = ClockWatch::default();
     assert!(steady(&mut world, 1));
     world.wrong_by += 3 * HOUR;
@@ -195,8 +196,8 @@ fn happens() -> impl Strategy<Value = Happens> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// As long as one machine keeps watching, no time that did not pass counts, for any record made at any moment at which the
-    /// store had been looked at.
+    /// As long as one machine keeps watching, only time that really passed counts, for any record made after
+    /// a reading of the store.
     #[test]
     fn no_time_counts_that_did_not_pass(steps in prop::collection::vec(happens(), 1..60)) {
         let mut world = World::new(3);
@@ -208,7 +209,7 @@ proptest! {
                 Happens::Jump(by) => {
                     world.wrong_by += by;
                     jumps += 1;
-                    // The first machine sees every one, before or after the others do.
+                    // The first machine sees every jump, before or after the others do.
                 }
                 Happens::Look { number, delay } => world.look(number, delay),
                 Happens::Restart(number) => world.restart(number),
@@ -218,7 +219,7 @@ proptest! {
                 for (then, time) in &moments {
                     let counted = world.now() - then;
                     let passed = world.time - time;
-                    // What each jump may keep: the tolerance, and how long the store's answers took.
+                    // Allowed remainder of each jump: the tolerance, and the delay of the store's answers.
                     let allowed = (jumps + 1) * (TOLERANCE + 800);
                     prop_assert!(counted <= passed + allowed, "{counted} of {passed} ms after {jumps} jumps");
                 }

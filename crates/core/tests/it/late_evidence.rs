@@ -1,4 +1,5 @@
-//! Evidence of the effect that comes after "not executed": it settles what is free, and contradicts what was run again.
+//! Evidence of the effect that arrives after "not executed": it settles a free command, and contradicts one
+//! that was run again.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::records::{claim, result};
 
 const TOMBSTONE: Verdict = Verdict::NotExecuted(Proof::ProviderTombstone);
 
-/// A record's life: each event a second after the one before it.
+/// The events of a record, one second apart.
 struct Life {
     record: Record,
     now: Timestamp,
@@ -47,7 +48,7 @@ impl Life {
         assert_eq!(self.meet(Event::Claim(Attempt { token, ..attempt })).0, Decision::Execute);
     }
 
-    /// Lost, declared not executed with this proof, and run again.
+    /// Returns a command that was lost, declared not executed with this proof, and run again.
     fn rerun_after(proof: Proof) -> Life {
         let mut life = Life::begin();
         life.lose();
@@ -232,7 +233,7 @@ fn a_fenced_word_contradicts_a_record_that_says_otherwise() {
     assert_eq!(done.meet(Event::resolve(Verdict::Succeeded)).0, Decision::Applied);
     assert_eq!(fenced(&done, Verdict::Succeeded), Bearing::Confirms);
     assert_eq!(fenced(&done, TOMBSTONE), Bearing::Contradicts);
-    // Another attempt runs, since this one was taken for not executed.
+    // Another attempt runs, since this one counted as not executed.
     let rerun = Life::rerun_after(Proof::ProviderTombstone);
     assert_eq!(fenced(&rerun, Verdict::Succeeded), Bearing::Contradicts);
     assert_eq!(fenced(&rerun, Verdict::FailedFinal), Bearing::Confirms);

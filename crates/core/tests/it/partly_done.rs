@@ -1,4 +1,4 @@
-//! Commands of which a part is committed: what it was committed with is never given up.
+//! Commands with a committed part: the part, and what was committed with it, is never given up.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ fn claimed(on_lease_expired: OnLeaseExpired) -> Head {
     head
 }
 
-/// The head after an event, and what becomes of the reference.
+/// Returns the head after an event, and the write to the reference.
 fn then(head: &Head, event: Event, now: Timestamp) -> (Head, ReferenceWrite) {
     let step = transition(Some(head), &event, now);
     match step.write {
@@ -54,12 +54,12 @@ fn refusal(head: &Head, event: Event, now: Timestamp) -> Refusal {
     }
 }
 
-/// A command in phases, one of which is committed.
+/// Returns a command in phases, one of which is committed.
 fn in_phases() -> Head {
     then(&claimed(OnLeaseExpired::Resume), Event::Advance, NOW).0
 }
 
-/// The same, with an open call of which nobody knows what came.
+/// Returns a command in phases with an open call of unknown outcome.
 fn open() -> Head {
     let head = in_phases();
     then(&head, Event::Abandon { fence: head.fence(), reason: Reason::TimedOut }, NOW).0

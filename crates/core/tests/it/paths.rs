@@ -1,4 +1,4 @@
-//! The one form of a path: equal for all spellings that mean the same, none for those that may mean two things.
+//! The one form of a path: equal for all spellings with the same meaning, absent for ambiguous ones.
 
 use proptest::prelude::*;
 use semel_core::OperationName;
@@ -249,7 +249,7 @@ fn names_of_unmatched_commands_are_made_from_the_one_form() {
     }
 }
 
-/// Spells a path of unreserved characters in any way.
+/// Returns a path of unreserved characters in another spelling.
 fn respelled(path: &str, choices: &[u8]) -> String {
     let mut choices = choices.iter().copied().cycle();
     let mut spell = |byte: u8| match (byte, choices.next().unwrap_or(0) % 3) {

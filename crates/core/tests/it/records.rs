@@ -1,4 +1,4 @@
-//! What a store keeps of a command, and what a claim and its parts say about it.
+//! Records of commands, and their relation to claims.
 
 use std::sync::Arc;
 use std::time::Duration;

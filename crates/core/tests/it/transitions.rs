@@ -1,4 +1,5 @@
-//! Every state meets every event, and what time does to each. Then random lives, which must keep the rules.
+//! Tests of every pair of state and event, and of the passage of time. Then random lives, which must keep the
+//! rules.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -52,7 +53,7 @@ fn unknown(quarantine_until: Timestamp) -> State {
     State::Unknown { since: NOW, reconcile_after: NOW, attempts: 0, quarantine_until }
 }
 
-/// The states of the columns below: none, and each state, the settled ones by either word.
+/// Returns the columns of the tables below: no record, and each state, the settled ones by either settler.
 fn columns() -> [Option<Head>; 10] {
     let (expires_at, executor, verdict) = (later(60), SettledBy::Executor, SettledBy::Verdict);
     [
@@ -69,7 +70,7 @@ fn columns() -> [Option<Head>; 10] {
     ]
 }
 
-/// A cell: the decision's letter, and where the record goes if it changes.
+/// Returns a cell: the decision's letter, and the new state if it changes.
 fn cell(before: Option<Head>, event: &Event) -> String {
     let step = transition(before.as_ref(), event, NOW);
     let letter = match step.decision {
@@ -111,7 +112,7 @@ fn cell(before: Option<Head>, event: &Event) -> String {
     format!("{letter}{target}")
 }
 
-/// Every event, and what each of the columns answers.
+/// Returns every event with the expected cells.
 fn table() -> Vec<(&'static str, Event, &'static str)> {
     let mine = Fence { epoch: EPOCH, token: MINE };
     let old_epoch = Fence { epoch: EPOCH - 1, token: MINE };
@@ -189,7 +190,8 @@ fn every_event_meets_every_state() {
     }
 }
 
-/// Commands that are more than one call: in hand and waiting, with phases; left to a message, and left too long.
+/// Returns commands with more than one call: running and waiting with phases, deferred, and deferred for too
+/// long.
 fn long_running() -> [(&'static str, Head); 4] {
     let phased = |state| Head {
         terms: Terms { on_lease_expired: OnLeaseExpired::Resume, ..head(state).terms },
@@ -315,7 +317,7 @@ fn a_request_is_kept_as_long_as_a_worker_may_need_it() {
     assert_eq!(write(Some(plain), &Event::Free, NOW), RequestWrite::Erase);
 }
 
-/// Every head that a command can have whose claim brought its request, and its counterpart that brought none.
+/// Returns every head of a command whose claim brought its request, and its counterpart without one.
 fn heads_with_and_without_a_request() -> Vec<Option<Head>> {
     let executing =
         [None, Some(later(99))].map(|start_by| State::Processing { lease_until: later(60), start_by });
@@ -422,8 +424,8 @@ fn a_request_that_its_terms_keep_is_there_until_the_outcome_is_known() {
 
 #[test]
 fn what_may_still_land_is_not_freed_by_hand() {
-    // The provider deduplicates: a call of this command may land, and is answered as the next one is. But the next request after
-    // this would be another command, with another id.
+    // The provider deduplicates: a call of this command may land, and gets the same answer as the next one.
+    // But the next request after this would be another command, with another id.
     let not_executed = Event::resolve(Verdict::NotExecuted(Proof::ProviderDeduplicates));
     let Write::Update(freed) = transition(Some(&head(unknown(later(60)))), &not_executed, NOW).write else {
         panic!("the verdict counts at once");
@@ -499,13 +501,13 @@ fn a_reference_is_kept_where_a_call_may_still_land_or_have_landed() {
     assert_eq!(transition(Some(&unhurt), &Event::Free, NOW).decision, Decision::Applied);
 }
 
-/// Whatever a command came to that nobody can say did not run: free for one retry, and for what reason.
+/// Returns commands that are free for one retry although they may have run, one for each reason.
 fn taken_without_proof() -> [Head; 2] {
     [Reason::LeaseExpired, Reason::VerdictDeduplicated]
         .map(|reason| Head { reason, ..head(State::FailedRetryable { expires_at: later(60) }) })
 }
 
-/// The head after a change.
+/// Returns the head after a change.
 fn after(head: &Head, event: &Event, now: Timestamp) -> Head {
     match transition(Some(head), event, now).write {
         Write::Update(after) => after,
@@ -586,7 +588,7 @@ fn the_executors_word_that_nothing_ran_gives_a_reference_back_also_after_its_lea
         let stranger = Event::Release { fence: stranger, reason: Reason::ClaimUnconfirmed };
         assert_eq!(transition(Some(&taken), &stranger, NOW).decision, Decision::Fenced);
     }
-    // Its lease ends with the very word.
+    // The lease expires at the moment of the report.
     let running = head(State::Processing { lease_until: NOW, start_by: None });
     let terms = Terms { on_lease_expired: OnLeaseExpired::Rerun, ..running.terms };
     let release = Event::Release { fence: running.fence(), reason: Reason::ClaimUnconfirmed };
@@ -605,7 +607,7 @@ fn nothing_is_forgotten_while_a_call_of_an_earlier_attempt_may_land() {
     let running = head(State::Processing { lease_until: NOW, start_by: None });
     let freed = age(Head { terms: brief(50), ..running }, NOW).expect("it is free for one retry");
     assert_eq!(freed.state, State::FailedRetryable { expires_at: later(50) });
-    // The next attempt is made under other terms, and does not run.
+    // The next attempt has other terms, and does not run.
     let claim = Event::Claim(Attempt { terms: brief(5), ..attempt(FRESH, "body") });
     let again = after(&freed, &claim, NOW);
     assert_eq!(again.terms, brief(50), "the longer wait is the one that counts");
@@ -622,7 +624,7 @@ fn nothing_is_forgotten_while_a_call_of_an_earlier_attempt_may_land() {
     assert_eq!(released.state, State::FailedRetryable { expires_at: later(1) }, "nothing can land");
 }
 
-/// What becomes of the business reference, where it is not kept: for each event, the columns in which that is so.
+/// Lists, for each event, the columns in which the business reference is not kept.
 #[test]
 fn a_reference_is_taken_with_the_command_and_given_back_where_nothing_can_have_come_of_it() {
     let free = |token| Event::Claim(Attempt { reference: Reference::Free, ..attempt(token, "body") });
@@ -835,7 +837,7 @@ fn a_purged_record_is_forgotten_after_the_grace() {
     assert_eq!(purged.state, State::Expired { forget_at: NOW.plus(PURGE_GRACE) });
 }
 
-/// What somebody does in a random life.
+/// Returns the events of a random life, each with its delay.
 fn events() -> impl Strategy<Value = (u64, Event)> {
     let tokens = prop::sample::select(vec![[1_u8; 16], [2; 16], [3; 16]]).prop_map(AttemptToken::from_bytes);
     let bodies = prop::sample::select(vec!["body", "body", "body", "other"]);
@@ -853,7 +855,7 @@ fn events() -> impl Strategy<Value = (u64, Event)> {
                 tombstone_ttl,
                 on_lease_expired,
                 quarantine: Duration::from_secs(60),
-                // Commands in phases keep their input anyway.
+                // Commands in phases store their input anyway.
                 keep_request: keep_request && on_lease_expired != OnLeaseExpired::Resume,
             };
             let event = match which {
@@ -904,17 +906,18 @@ fn events() -> impl Strategy<Value = (u64, Event)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// Whatever happens in whatever order, these hold between any two moments of a record's life.
+    /// The rules hold between any two moments of a record's life, for all events in all orders.
     #[test]
     fn a_random_life_keeps_the_rules(life in prop::collection::vec(events(), 1..60)) {
         let mut now = NOW;
         let mut head: Option<Head> = None;
-        // Who was told to execute, by life and epoch.
+        // Tokens that were told to execute, by life and epoch.
         let mut executors: HashMap<(u32, u32), AttemptToken> = HashMap::new();
-        // Of the present life: the epoch of the last claim, and those whose execution may have had an effect.
+        // For the current life: the epoch of the last claim, and the epochs whose execution may have had an
+        // effect.
         let (mut claimed, mut suspects, mut committed) = (0, HashSet::new(), false);
         let mut lives = 0;
-        // Whether the last acquisition brought a request that was not erased since, and whether it is there.
+        // True if the last acquisition brought a request that was not erased since; true if it is stored.
         let (mut brought, mut stored) = (false, false);
         for (seconds, event) in life {
             now = now.plus(Duration::from_secs(seconds));
@@ -927,7 +930,7 @@ proptest! {
             };
             let step = transition(head.as_ref(), &event, now);
 
-            // A sweeper that comes first changes neither the answer nor the record.
+            // An earlier sweep changes neither the answer nor the record.
             let swept = head.and_then(|head| age(head, now));
             let after_sweep = transition(swept.as_ref(), &event, now);
             if event != Event::Age {
@@ -985,7 +988,7 @@ proptest! {
                 RequestWrite::Store => true,
                 RequestWrite::Erase => false,
             };
-            // One that was erased is gone until the next acquisition: a command in phases that was left to a message.
+            // An erased request is gone until the next acquisition: a command in phases that was deferred.
             brought &= step.request != RequestWrite::Erase;
             let kept = next.is_some_and(|head| head.keeps_request());
             prop_assert_eq!(stored, brought && kept, "{:?} leads to {:?}", event, next);
@@ -995,7 +998,8 @@ proptest! {
             {
                 claimed = after.epoch;
             }
-            // A second look at the rule about references, by what was said of each attempt and not by the record.
+            // A second check of the rule about references, by the reports about each attempt and not by the
+            // record.
             let speaks_for = |epoch: u32, head: Head| match head.terms.on_lease_expired {
                 OnLeaseExpired::Resume => claimed..=epoch,
                 OnLeaseExpired::Unknown | OnLeaseExpired::Rerun => epoch..=epoch,
@@ -1019,14 +1023,14 @@ proptest! {
                     },
                     Some(head),
                 ) => speaks_for(head.epoch, head),
-                // Nobody's: epochs begin with 1.
+                // No attempt: epochs begin with 1.
                 _ => 0..=0,
             };
             suspects.retain(|epoch| !acquitted.contains(epoch));
             if event == Event::Free && step.decision == Decision::Applied {
                 prop_assert!(suspects.is_empty(), "attempts {:?} may have had an effect", suspects);
             }
-            // What was committed, by the events that commit, and not by the record.
+            // Commits by the events that commit, and not by the record.
             let commits = match event {
                 Event::Advance | Event::Defer { .. } | Event::Release { reason: Reason::PartlyDone, .. } => true,
                 Event::ResolvePhase { verdict, .. } => verdict == PhaseVerdict::Executed,

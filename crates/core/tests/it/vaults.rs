@@ -1,7 +1,7 @@
-//! What is sealed on its way into a store, what opens again, and for whom only.
+//! Sealing on the way into a store, and opening on the way out, for the right owner only.
 //!
-//! The vault here hides nothing. It writes down what it was given, so that a test can see for what something was sealed,
-//! and it opens only what was sealed for the same: what every real one does by its associated data.
+//! The vault here hides nothing. It records its associated data, so that a test can see it, and opens bytes
+//! only with the same data, as every real vault does.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use semel_core::envelope::{ENVELOPE, is_envelope};
@@ -39,7 +39,7 @@ impl Vault for Open {
     }
 }
 
-/// The same, and nothing but what is sealed.
+/// A vault that refuses plaintext.
 struct Strict;
 
 impl Vault for Strict {
@@ -64,7 +64,7 @@ fn vault() -> &'static dyn Vault {
     &Open
 }
 
-/// The record of a command that its executor has settled with this.
+/// Returns the record of a command that its executor has settled with this result.
 fn settled(result: StoredResult) -> Record {
     let mut record = record();
     record.head.state = State::Succeeded { expires_at: record.created_at, settled_by: SettledBy::Executor };
@@ -72,7 +72,7 @@ fn settled(result: StoredResult) -> Record {
     record
 }
 
-/// The result as the record's own executor stores it.
+/// Returns the result as the record's own executor stores it.
 fn sealed() -> StoredResult {
     let record = settled(result(201));
     let change = vault().seal_change(&record, &Change::complete(record.head.fence(), result(201)));

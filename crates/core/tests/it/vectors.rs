@@ -10,10 +10,11 @@ use semel_core::json::{Numbers, canonicalize};
 use semel_core::key::{KeyError, KeyRules, KeySyntax};
 use serde_json::Value;
 
-/// Documents that must parse, yet have no canonical form: readers differ in which repeated member counts.
+/// Documents that must parse, yet have no canonical form: readers differ on repeated members.
 const AMBIGUOUS: [&str; 2] = ["y_object_duplicated_key.json", "y_object_duplicated_key_and_value.json"];
 
-/// The vectors' directory, if this run has one. One that is named but missing is an error, never a skip.
+/// Returns the directory of the vectors, if this run has one. A named but missing directory is an error,
+/// never a skip.
 #[expect(clippy::print_stdout, reason = "a run without the vectors must say so")]
 fn vectors() -> Option<PathBuf> {
     let Some(directory) = env::var_os("SEMEL_VECTORS").map(PathBuf::from) else {
@@ -24,7 +25,7 @@ fn vectors() -> Option<PathBuf> {
     Some(directory)
 }
 
-/// The files of a directory by name, in order.
+/// Returns the files of a directory, ordered by name.
 fn files(directory: &Path) -> Vec<(String, Vec<u8>)> {
     let mut files: Vec<_> = fs::read_dir(directory)
         .unwrap_or_else(|error| panic!("{}: {error}", directory.display()))
@@ -157,8 +158,8 @@ fn input(body: &[u8]) -> FingerprintInput<'_> {
     }
 }
 
-/// What a document says, judged without our own parser: the tree as `serde_json` reads it, which rounds
-/// numbers and drops repeated members, and beside it what it loses.
+/// Meaning of a document, independent of our own parser: the tree of `serde_json`, which rounds numbers and
+/// drops repeated members, and the data that this loses.
 #[derive(Debug, PartialEq)]
 enum Meaning {
     Tree { tree: Value, numbers: Vec<String> },
@@ -183,7 +184,7 @@ impl Meaning {
     }
 }
 
-/// Makes every number a double, so that `1` equals `1.0`, and counts the members of all objects.
+/// Makes every number a double, so that `1` equals `1.0`. Returns the number of members of all objects.
 fn round(value: &mut Value) -> usize {
     match value {
         Value::Number(number) => {
@@ -196,14 +197,14 @@ fn round(value: &mut Value) -> usize {
     }
 }
 
-/// A valid document with nothing left between its quotes.
+/// Returns a valid document with its strings emptied.
 fn without_strings(document: &[u8]) -> String {
     let text = str::from_utf8(document).expect("serde_json reads UTF-8 only");
     let unescaped = text.replace(r"\\", "").replace("\\\"", "");
     unescaped.split('"').step_by(2).collect()
 }
 
-/// One text per decimal value: the digits as an integer without trailing zeros, and its power of ten.
+/// Returns one text per decimal value: the digits as an integer without trailing zeros, and its power of ten.
 fn exact_value(number: &str) -> String {
     let lower = number.to_lowercase();
     let (mantissa, exponent) = lower.split_once('e').unwrap_or((&lower, "0"));

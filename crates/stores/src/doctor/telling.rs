@@ -1,4 +1,4 @@
-//! What all stores that keep records in tables are asked, told in the same words.
+//! Checks that are common to all SQL stores, in the same words.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use semel_core::{Census, StateName, Timestamp};
 
 use super::{Check, in_words};
 
-/// How many records wait for something, and since when the first of them does.
+/// Number of records that wait for something, and the start of the longest wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitingRecords {
     pub(crate) count: u64,
@@ -19,13 +19,13 @@ impl WaitingRecords {
     }
 }
 
-/// Whoever comes at this interval has been here since.
+/// Returns the time two intervals ago: a task with this interval has run since.
 pub(crate) fn long_ago(now: Timestamp, interval: Duration) -> Timestamp {
     let millis = i64::try_from(interval.as_millis()).unwrap_or(i64::MAX).saturating_mul(2);
     Timestamp::from_millis(now.as_millis().saturating_sub(millis))
 }
 
-/// Whether this version, whose schema is `ours`, knows the store's; 0 is none.
+/// Checks that this version, whose schema is `ours`, knows the store's schema; 0 is none.
 pub(crate) fn schema(found: i64, ours: i64) -> Check {
     let name = "schema";
     match found {
@@ -49,7 +49,7 @@ pub(crate) fn schema(found: i64, ours: i64) -> Check {
     }
 }
 
-/// How many records there are, if they were counted, and which of them wait for a person.
+/// Reports the number of records, if they were counted, and warns of those that wait for a person.
 pub(crate) fn records(unknown: WaitingRecords, now: Timestamp, census: Option<&[Census]>) -> Check {
     let name = "records";
     if unknown.count > 0 {
@@ -73,7 +73,7 @@ pub(crate) fn records(unknown: WaitingRecords, now: Timestamp, census: Option<&[
     Check::ok(name, if states.is_empty() { "none".to_owned() } else { states.join(", ") })
 }
 
-/// Whether somebody says of executors that fell silent that they did.
+/// Checks that expired leases are swept.
 pub(crate) fn leases(not_swept: WaitingRecords, now: Timestamp) -> Check {
     if not_swept.count == 0 {
         return Check::ok("leases", "none has ended unseen");
@@ -83,7 +83,7 @@ pub(crate) fn leases(not_swept: WaitingRecords, now: Timestamp) -> Check {
     Check::warn("leases", found, "no gateway sweeps this store: start one, or run `semel sweep`")
 }
 
-/// Whether somebody forgets what has expired.
+/// Checks that expired records are deleted.
 pub(crate) fn expiry(not_reaped: WaitingRecords, now: Timestamp) -> Check {
     if not_reaped.count == 0 {
         return Check::ok("expiry", "nothing expired is left");

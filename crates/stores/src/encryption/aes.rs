@@ -1,4 +1,4 @@
-//! AES-256-GCM-SIV under several keys. A nonce that should ever repeat shows at most that two things are equal.
+//! AES-256-GCM-SIV under several keys. A repeated nonce would reveal at most that two plaintexts are equal.
 
 use std::collections::HashMap;
 
@@ -7,35 +7,36 @@ use bytes::Bytes;
 use semel_core::vault::is_key_id;
 use semel_core::{Plaintext, Sealed, Sealing, Vault, VaultError};
 
-/// How many bytes prove that nothing was changed.
+/// Length of the authentication tag, in bytes.
 const TAG_LEN: usize = 16;
 
-/// Seals under one key, and opens under any that it has. Sealed bytes are the nonce, the ciphertext and the tag.
+/// Seals under one key, and opens under any that it has. Sealed bytes are the nonce, the ciphertext and the
+/// tag.
 pub struct AesVault {
     current: String,
     keys: HashMap<String, RandomizedNonceKey>,
     plaintext: Plaintext,
 }
 
-/// Keys that cannot be used.
+/// Reason why keys cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidKeys {
-    /// An id that cannot be one.
+    /// An id has an invalid form.
     #[error("{0:?} is not a key's id: 1 to 64 letters, digits, dots, dashes and underscores")]
     Id(String),
-    /// Two keys of one id.
+    /// Two keys have the same id.
     #[error("there are two keys with the id {0:?}")]
     Twice(String),
-    /// The current one is not among them.
+    /// The current key is not among them.
     #[error("the current key {0:?} is not among the keys")]
     NoCurrent(String),
-    /// The library does not take it.
+    /// The library rejects a key.
     #[error("the key {0:?} cannot be used")]
     Unusable(String),
 }
 
 impl AesVault {
-    /// Seals under the key `current`, which is one of these.
+    /// Returns a vault that seals under the key `current`, which must be among `keys`.
     pub fn new(
         current: &str,
         keys: impl IntoIterator<Item = (String, [u8; 32])>,
@@ -57,12 +58,12 @@ impl AesVault {
         }
     }
 
-    /// Says what becomes of stored bytes that are not sealed. They are accepted unless they are to be refused.
+    /// Sets the treatment of stored plaintext. It is accepted unless this says otherwise.
     pub fn plaintext(self, plaintext: Plaintext) -> AesVault {
         AesVault { plaintext, ..self }
     }
 
-    /// The ids of the keys that are at hand, in their order.
+    /// Returns the ids of the available keys, in order.
     pub fn key_ids(&self) -> Vec<&str> {
         let mut ids: Vec<&str> = self.keys.keys().map(String::as_str).collect();
         ids.sort_unstable();
@@ -109,7 +110,7 @@ impl Vault for AesVault {
     }
 }
 
-/// Which keys, and never what they are.
+/// Shows the ids of the keys, never the keys.
 impl std::fmt::Debug for AesVault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("AesVault").field("current", &self.current).field("keys", &self.key_ids()).finish()

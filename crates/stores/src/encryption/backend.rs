@@ -1,4 +1,4 @@
-//! A sealed store as a whole: its messages are sealed as well, and what is never sealed is handed through.
+//! A complete sealed store: its messages are sealed as well, and data that is never sealed passes through.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Evidence that came by itself, with the responses that it brings sealed while it waits.
+//! Received evidence, with its responses sealed while it waits.
 
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ impl<S: Evidence + ?Sized> Evidence for SealedStore<S> {
         self.inner.take_in(&sealed).await
     }
 
-    /// Those that do not open cannot be read either: used, they would settle their command with a response that nobody can
-    /// read. They wait for their key.
+    /// Counts statements that do not open as unreadable: they would settle their command with an unreadable
+    /// response. They wait for their key.
     async fn open_statements(
         &self,
         operation_id: OperationId,

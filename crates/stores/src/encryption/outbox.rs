@@ -1,6 +1,6 @@
-//! Messages that commit with a command, with their payloads opened for whoever delivers or shows them. The transactions that push
-//! them seal them. What does not open stays in its envelope: a worker does not send it, and tries again as with a receiver that is
-//! away.
+//! Messages that commit with a command, with their payloads opened for workers and operators. The
+//! transactions that push them seal them. A payload that does not open stays in its envelope: a worker does
+//! not send it, and retries as if the receiver were away.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ impl<S: Outbox + ?Sized> Outbox for SealedStore<S> {
         Ok((found, now))
     }
 
-    /// Lists leave payloads out.
+    /// Lists messages. Lists leave payloads out.
     async fn messages(&self, filter: &MessageFilter) -> Result<Vec<Message>, StoreError> {
         self.inner.messages(filter).await
     }

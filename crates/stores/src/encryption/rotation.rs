@@ -1,7 +1,7 @@
-//! Brings everything that is kept under the current key, a batch at a time, beside live traffic.
+//! Reseals all stored items under the current key, in batches, beside live traffic.
 //!
-//! It goes over all that there is, and then again, until it finds nothing that it could still seal: what was written
-//! behind its back meanwhile counts, too. It keeps nothing between runs; one that was stopped is simply begun again.
+//! It makes passes over all items until one finds nothing left to reseal, so that items written meanwhile are
+//! included. It keeps no state between runs; a stopped rotation is started again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use semel_core::reseal::{Resealed, ResealedBatch, SealedPlace, StoredValue, Unre
 use semel_core::vault::SealedKind;
 use semel_core::{Reseal, StoreError, Vault, VaultError};
 
-/// How often it goes over everything at the most: somebody may still write under another key.
+/// Maximum number of passes: another process may still write under another key.
 const MAX_PASSES: u32 = 8;
 
-/// How many of what cannot be read are named.
+/// Maximum number of unreadable items that are named.
 const MAX_NAMED: usize = 100;
 
 /// One rotation.
@@ -25,39 +25,39 @@ pub struct Rotation {
     rotated: Rotated,
 }
 
-/// One way over everything.
+/// One pass over all items.
 struct RotationPass {
     number: u32,
-    /// Whether it has found anything that could be sealed.
+    /// True if the pass has found an item to reseal.
     found: bool,
-    /// The kind that it is at, of all, and where.
+    /// Index of the current kind; `after` is the position in it.
     kind: usize,
     after: Option<SealedPlace>,
 }
 
-/// What a rotation has come to so far.
+/// Progress of a rotation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rotated {
-    /// How many responses and requests were sealed anew.
+    /// Number of resealed items.
     pub resealed: u64,
-    /// How many cannot be opened because their key is not at hand, by the id of that key; as of the last pass.
+    /// Number of items whose key is missing, by key id; as of the last pass.
     pub missing: BTreeMap<String, u64>,
-    /// How many do not open although their key is at hand, by its id; as of the last pass.
+    /// Number of items that do not open although their key is available, by key id; as of the last pass.
     pub unopened: BTreeMap<String, u64>,
-    /// How many are in the clear although plaintext is refused, and are left as they are; as of the last pass.
+    /// Number of plaintext items that are left unchanged, since plaintext is refused; as of the last pass.
     pub refused: u64,
-    /// How many cannot be read at all, and are left as they are; as of the last pass.
+    /// Number of unreadable items that are left unchanged; as of the last pass.
     pub unreadable: u64,
-    /// Which they are, the first hundred of them.
+    /// The first hundred unreadable items.
     pub unreadable_named: Vec<UnreadableValue>,
-    /// How many could not be written because another transaction holds them; as of the last pass.
+    /// Number of items that could not be written because another transaction holds them; as of the last pass.
     pub held: u64,
-    /// Others went on writing under other keys, or in the clear, for as long as it was tried.
+    /// True if other processes kept writing under other keys, or plaintext, until the last pass.
     pub overtaken: bool,
 }
 
 impl Rotated {
-    /// Whether everything is under the current key.
+    /// Returns true if everything is under the current key.
     pub fn is_complete(&self) -> bool {
         let Rotated { missing, unopened, refused, unreadable, held, overtaken, .. } = self;
         let none = *refused == 0 && *unreadable == 0 && *held == 0;
@@ -65,28 +65,28 @@ impl Rotated {
     }
 }
 
-/// What one batch came to.
+/// Result of one batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RotationStep {
-    /// So many were sealed anew. There may be more.
+    /// This number of items was resealed. There may be more.
     Resealed(usize),
-    /// Nothing is left that could be.
+    /// No item is left to reseal.
     Done,
 }
 
 impl Rotation {
-    /// Under the current key of this vault, with so many things read and written at a time.
+    /// Returns a rotation to the current key of this vault, with batches of this size.
     pub fn new(store: Arc<dyn Reseal>, vault: Arc<dyn Vault>, batch: usize) -> Rotation {
         let pass = RotationPass { number: 1, found: false, kind: 0, after: None };
         Rotation { store, vault, batch: batch.max(1), pass, rotated: Rotated::default() }
     }
 
-    /// What it has come to so far.
+    /// Returns the progress.
     pub fn so_far(&self) -> &Rotated {
         &self.rotated
     }
 
-    /// One batch. After an error it may be called again.
+    /// Processes one batch. After an error it may be called again.
     pub async fn step(&mut self) -> Result<RotationStep, StoreError> {
         let Some(kind) = SealedKind::ALL.get(self.pass.kind).copied() else { return Ok(self.next_pass()) };
         let current = self.vault.current().to_owned();
@@ -105,8 +105,8 @@ impl Rotation {
             true => ResealedBatch::default(),
             false => self.store.reseal(&resealed).await?,
         };
-        // From here on, this batch is done: nothing of it counts twice. A pass that meets only what others hold is the last:
-        // whoever waits for them runs it again.
+        // From here on, this batch is done: nothing of it counts twice. A pass that finds only items held by
+        // others is the last one: a caller that wants those runs the rotation again.
         self.pass.found |= resealed.len() > held;
         self.rotated.resealed += written as u64;
         self.rotated.held += held as u64;
@@ -128,7 +128,7 @@ impl Rotation {
         Ok(RotationStep::Resealed(written))
     }
 
-    /// Seals it under the current key. Plaintext where none is expected is not sealed: that would make it genuine.
+    /// Seals an item under the current key. Refused plaintext is not sealed: that would make it genuine.
     fn again(&self, kept: &StoredValue) -> Result<semel_core::Sealed, VaultError> {
         let clear = self.vault.open_kept(&kept.about, kept.key_id.as_deref(), &kept.bytes)?;
         self.vault.seal(&kept.about, &clear)

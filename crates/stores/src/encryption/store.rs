@@ -1,7 +1,7 @@
 //! Any store, with its responses and requests sealed on the way in and opened on the way out.
 //!
-//! Invariant: what does not open is handed on sealed. It cannot be decoded, so a retry is refused and not run, and a
-//! worker leaves its command alone.
+//! Invariant: data that does not open is returned sealed. It cannot be decoded, so a retry is refused and not
+//! run, and a worker skips its command.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,20 +14,20 @@ use semel_core::{
     WaitingPage,
 };
 
-/// As many commands in hand as are remembered by their attempts. Others are looked up before they are settled.
+/// Maximum number of remembered running commands. Others are looked up before they are settled.
 const MAX_IN_HAND: usize = 65_536;
 
-/// A store, or a part of one, that keeps everything sealed which clients and services have sent. What was stored in the clear
-/// before stays readable, unless the vault refuses plaintext.
+/// A store, or a part of one, that keeps all data of clients and services sealed. Earlier plaintext stays
+/// readable, unless the vault refuses plaintext.
 pub struct SealedStore<S: ?Sized> {
     pub(super) inner: Arc<S>,
     pub(super) vault: Arc<dyn Vault>,
-    /// The commands that were acquired here and are not settled yet: a response is sealed for its command.
+    /// Commands that were acquired here and are not settled yet: a response is sealed for its command.
     in_hand: Mutex<HashMap<AttemptToken, OperationId>>,
 }
 
 impl<S: ?Sized> SealedStore<S> {
-    /// Around this store, under the keys of this vault.
+    /// Returns a sealed store around this one, under the keys of this vault.
     pub fn new(inner: Arc<S>, vault: Arc<dyn Vault>) -> SealedStore<S> {
         SealedStore { inner, vault, in_hand: Mutex::default() }
     }
@@ -65,7 +65,7 @@ impl<S: ?Sized> SealedStore<S> {
 }
 
 impl<S: Store + ?Sized> SealedStore<S> {
-    /// The command that a change settles. A record that is not there any more is nobody's, and takes no change.
+    /// Returns the command that a change settles. A deleted record has no owner, and takes no change.
     async fn command(&self, id: &RecordId, change: &Change) -> Result<OperationId, StoreError> {
         let token = change.event().fence().map(|fence| fence.token);
         if let Some(known) = token.and_then(|token| self.in_hand().remove(&token)) {
@@ -76,12 +76,12 @@ impl<S: Store + ?Sized> SealedStore<S> {
     }
 }
 
-/// What cannot be sealed is not written.
+/// Returns the error for data that cannot be sealed, and so is not written.
 pub(super) fn not_sealed(why: &VaultError) -> StoreError {
     StoreError::Unavailable(why.to_string())
 }
 
-/// What was just sealed need not be opened.
+/// Restores the clear result that was just sealed, without opening it.
 fn restore(record: &mut Record, sealed: &Change, clear: &StoredResult) {
     if record.result.as_ref() == sealed.result() {
         record.result = Some(clear.clone());
@@ -121,7 +121,7 @@ impl<S: Store + ?Sized> Store for SealedStore<S> {
         Ok(Snapshot { record: self.opened(found.record), ..found })
     }
 
-    /// What is another's is not opened.
+    /// Finds a record. Another principal's record is not opened.
     async fn find_own(
         &self,
         operation_id: OperationId,
@@ -145,7 +145,7 @@ impl<S: Store + ?Sized> Store for SealedStore<S> {
         self.inner.announce(operation_id, items).await
     }
 
-    /// An output that does not open stays in its envelope, and no run goes on from it.
+    /// Returns the steps. An output that does not open stays in its envelope, and no run resumes from it.
     async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError> {
         let mut steps = self.inner.progress(operation_id).await?;
         for step in &mut steps {
@@ -195,7 +195,7 @@ impl<S: Records + ?Sized> Records for SealedStore<S> {
         self.inner.notes(operation_id).await
     }
 
-    /// A request that does not open is handed on sealed.
+    /// Returns the request. One that does not open is returned sealed.
     async fn read_request(
         &self,
         operation_id: OperationId,

@@ -1,4 +1,4 @@
-//! What the memory store keeps sealed, under another key.
+//! Resealing of the memory store.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use semel_core::{Record, Sealing, Statement, StoreError};
 use super::{MemoryStore, Tables};
 
 impl Tables {
-    /// Everything of this kind that is kept, in the order of its places.
+    /// Returns all items of this kind, in the order of their places.
     fn kept(&self, kind: SealedKind) -> Vec<StoredValue> {
         let mut records: Vec<&Record> = self.records.values().collect();
         match kind {
@@ -56,12 +56,12 @@ impl Tables {
                 };
                 all.iter().filter_map(response).collect()
             }
-            // There is no transaction that could write any here.
+            // No transaction can write any in this store.
             SealedKind::Phase | SealedKind::Message => Vec::new(),
         }
     }
 
-    /// Writes one, if it is still what was read.
+    /// Writes an item, if it is unchanged since it was read.
     fn reseal(&mut self, resealed: &Resealed) -> bool {
         let Resealed { before, after } = resealed;
         let key_id = Some(after.key_id.clone());
@@ -94,7 +94,7 @@ impl Tables {
     }
 }
 
-/// Whether one place comes after another of its kind.
+/// Returns true if one place comes after another of its kind.
 fn is_after(place: &SealedPlace, after: &SealedPlace) -> bool {
     match (place, after) {
         (SealedPlace::Response(id, ..), SealedPlace::Response(after, ..)) => id.as_bytes() > after.as_bytes(),

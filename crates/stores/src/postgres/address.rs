@@ -1,7 +1,7 @@
-//! Where the database is, and how to talk to it: `postgres://user:password@host/database?…`.
+//! The address of a database: `postgres://user:password@host/database?…`.
 //!
-//! Everything that libpq-style URLs say is understood as tokio-postgres does; the parameters that it does not know are
-//! read here: those of TLS and of the password file as libpq means them, and two of our own.
+//! tokio-postgres parses libpq-style URLs; this file adds the parameters that it does not know: those of TLS
+//! and of the password file with libpq's meaning, and two of our own.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -13,22 +13,22 @@ use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 #[derive(Clone)]
 pub struct DatabaseAddress {
     pub(super) config: tokio_postgres::Config,
-    /// The part of the server's certificate that is checked.
+    /// Checked part of the server's certificate.
     pub(super) verification: Verification,
-    /// Authorities that may have signed the server's certificate, if not those that the system trusts.
+    /// Authorities for the server's certificate, if not those that the system trusts.
     pub(super) root_certificate: Option<PathBuf>,
-    /// The password file, if not the one of `PGPASSFILE` or `~/.pgpass`.
+    /// Password file, if not that of `PGPASSFILE` or `~/.pgpass`.
     pub(super) password_file: Option<PathBuf>,
-    /// Whether statements are prepared once for each connection. Off for PgBouncer before 1.21.
+    /// True to prepare statements once per connection. False for PgBouncer before 1.21.
     pub(super) prepared: bool,
-    /// Whether changes travel in groups. Off for engines that do not take arrays.
+    /// True to send changes in groups. False for engines without arrays.
     pub(super) groups: bool,
 }
 
-/// The part of a server's certificate that is checked, by `sslmode` and `sslrootcert`.
+/// Checked part of a server's certificate, by `sslmode` and `sslrootcert`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verification {
-    /// Nothing: the connection is encrypted to whoever answers.
+    /// Nothing: the connection is encrypted, but the server is not authenticated.
     Nothing,
     /// The authority that signed it.
     Authority,
@@ -36,30 +36,31 @@ pub(super) enum Verification {
     AuthorityAndName,
 }
 
-/// Why an address is not one.
+/// Reason why an address is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum DatabaseAddressError {
-    /// It is not an address of PostgreSQL. What the driver says does not repeat the address.
+    /// The text is no address of PostgreSQL. The driver's message does not repeat the address.
     #[error("not an address of PostgreSQL: {0}")]
     Invalid(String),
-    /// Nobody can say where the password ends.
+    /// The end of the password is ambiguous.
     #[error("an `@`, `/`, `?` or `#` in a name, a password or a parameter is written %40, %2F, %3F or %23")]
     Ambiguous,
-    /// A parameter of ours has no such value.
+    /// One of our own parameters has an invalid value.
     #[error("{name} is none of {choices}")]
     Parameter {
         /// The parameter.
         name: &'static str,
-        /// What it may be.
+        /// Valid values.
         choices: &'static str,
     },
-    /// An authority is named, and the mode checks no certificate.
+    /// An authority is given, but the mode checks no certificate.
     #[error(
         "sslrootcert is given, and sslmode=prefer, the default, checks no certificate: write sslmode=verify-full, \
          verify-ca or require as well"
     )]
     UncheckedRoot,
-    /// The system's authorities sign for every name, so the name must be checked too.
+    /// The system's authorities are given without a check of the name. They sign for every name, so the name
+    /// must be checked.
     #[error(
         "sslrootcert=system goes with sslmode=verify-full only: the system's authorities sign for anybody"
     )]
@@ -73,7 +74,7 @@ impl FromStr for DatabaseAddress {
         if is_ambiguous(text) {
             return Err(DatabaseAddressError::Ambiguous);
         }
-        // The driver would take it for a list of parameters, and name what it does not know.
+        // The driver would take it for a list of parameters, and repeat the unknown ones.
         if text.starts_with("postgres") && !text.contains("://") {
             return Err(DatabaseAddressError::Invalid("`://` is missing".to_owned()));
         }
@@ -105,13 +106,13 @@ impl FromStr for DatabaseAddress {
             return Err(DatabaseAddressError::Invalid("it names no host".to_owned()));
         }
         let (verification, root_certificate) = mode.verification(root_certificate)?;
-        // Sockets of the file system are not encrypted, whatever the mode: so libpq.
+        // Unix sockets are not encrypted, whatever the mode, as in libpq.
         let is_local = config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_)));
         config.ssl_mode(if is_local { SslMode::Disable } else { mode.driver() });
         if config.get_application_name().is_none() {
             config.application_name("semel");
         }
-        // After a failover, the former primary only reads. Of several hosts, the one that writes is meant.
+        // After a failover, the former primary is read-only. Of several hosts, use the writable one.
         if config.get_target_session_attrs() == TargetSessionAttrs::Any {
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
@@ -123,14 +124,15 @@ impl FromStr for DatabaseAddress {
     }
 }
 
-/// Whether more than one `@` could end the password: a part of it would be taken for a host or a parameter, and shown as one.
+/// Returns true if more than one `@` could end the password: a part of it would be taken for a host or a
+/// parameter, and shown as one.
 fn is_ambiguous(text: &str) -> bool {
     let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     rest[..end].matches('@').count() > 1 || rest[end..].contains('@')
 }
 
-/// The modes of libpq, without `allow`, which would rather not encrypt.
+/// The modes of libpq, without `allow`, which prefers no encryption.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TlsMode {
     Disable,
@@ -149,7 +151,7 @@ impl TlsMode {
         }
     }
 
-    /// The part of a certificate that is checked, and the file with the authorities, if not the system's.
+    /// Returns the checked part of a certificate, and the file with the authorities, if not the system's.
     fn verification(
         self,
         root: Option<PathBuf>,
@@ -192,7 +194,7 @@ fn flag(name: &'static str, value: &str) -> Result<bool, DatabaseAddressError> {
     }
 }
 
-/// Undoes percent-encoding; what is not encoded rightly stays as it is.
+/// Undoes percent-encoding; an invalid escape stays as it is.
 fn decoded(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut plain = Vec::with_capacity(bytes.len());
@@ -214,7 +216,7 @@ fn decoded(text: &str) -> String {
 }
 
 impl DatabaseAddress {
-    /// The host, port and database, without user or password.
+    /// Returns the host, port and database, without user or password.
     pub fn describe(&self) -> String {
         let hosts = self.config.get_hosts().iter().map(|host| match host {
             Host::Tcp(name) => name.clone(),
@@ -226,7 +228,7 @@ impl DatabaseAddress {
         format!("{}/{}", hosts.join(","), self.config.get_dbname().unwrap_or(user))
     }
 
-    /// The port of the host with this number.
+    /// Returns the port of the host with this number.
     pub(super) fn port(&self, number: usize) -> u16 {
         let ports = self.config.get_ports();
         ports.get(number).or(ports.first()).copied().unwrap_or(5432)

@@ -1,5 +1,5 @@
-//! API keys in the same database as the records. What a key is, and why only its HMAC is kept, stands in
-//! [`api_keys`](crate::api_keys).
+//! API keys in the same database as the records. [`api_keys`](crate::api_keys) describes keys and their
+//! HMACs.
 
 use semel_core::{Principal, Timestamp};
 use tokio::sync::Mutex;
@@ -12,7 +12,7 @@ use super::{PostgresOpenError, PostgresOptions, connect, learn, prepare, schema}
 use crate::access::Access;
 use crate::api_keys::{ApiKey, KeyMac, NewApiKey, key_mac};
 
-/// The keys of a database.
+/// API keys of a database.
 pub struct PostgresKeys {
     dialer: Dialer,
     link: Mutex<Link>,
@@ -20,7 +20,7 @@ pub struct PostgresKeys {
 }
 
 impl PostgresKeys {
-    /// Opens the keys of the database, bringing it to this version's schema where needed.
+    /// Opens the keys of the database. Migrates it to this version's schema if needed.
     pub async fn open(address: &DatabaseAddress) -> Result<PostgresKeys, PostgresOpenError> {
         PostgresKeys::open_for(address, Access::Write).await
     }
@@ -37,7 +37,7 @@ impl PostgresKeys {
         Ok(PostgresKeys { dialer, link: Mutex::new(link), secret })
     }
 
-    /// Makes a key, and returns it: this is the only time that anybody sees it.
+    /// Creates a key, and returns it: the key is never shown again.
     pub async fn create(&self, principal: &Principal) -> Result<(ApiKey, String), DbError> {
         let NewApiKey { id, text } = NewApiKey::draw();
         let mut link = self.link().await?;
@@ -56,7 +56,7 @@ impl PostgresKeys {
         Ok((ApiKey { id, principal: principal.clone(), created_at, revoked_at: None }, text))
     }
 
-    /// Every key, revoked ones too, the oldest first.
+    /// Returns every key, revoked ones included, the oldest first.
     pub async fn list(&self) -> Result<Vec<ApiKey>, DbError> {
         let sql =
             "SELECT id, tenant, caller, created_at, revoked_at FROM semel_api_keys ORDER BY created_at, id";
@@ -71,7 +71,7 @@ impl PostgresKeys {
         self.link().await?.query(sql, &[]).await?.iter().map(key).collect()
     }
 
-    /// Revokes a key. `false` if there is none of this id that was not revoked before.
+    /// Revokes a key. Returns `false` if no valid key has this id.
     pub async fn revoke(&self, id: &str) -> Result<bool, DbError> {
         let mut link = self.link().await?;
         let now = schema::now(&mut *link).await?;
@@ -82,7 +82,7 @@ impl PostgresKeys {
             .is_empty())
     }
 
-    /// The HMACs of all keys that are not revoked, and who calls with them.
+    /// Returns the HMACs of all valid keys, and their principals.
     pub async fn active(&self) -> Result<Vec<(KeyMac, Principal)>, DbError> {
         let sql = "SELECT mac, tenant, caller FROM semel_api_keys WHERE revoked_at IS NULL";
         let key = |row: &SqlRow| {
@@ -93,12 +93,12 @@ impl PostgresKeys {
         self.link().await?.query(sql, &[]).await?.iter().map(key).collect()
     }
 
-    /// What computes the HMAC of a key that somebody presents.
+    /// Returns the secret for the HMAC of a presented key.
     pub fn secret(&self) -> [u8; 32] {
         self.secret
     }
 
-    /// The connection, made anew if it was lost.
+    /// Returns the connection, and reconnects if it was lost.
     async fn link(&self) -> Result<tokio::sync::MutexGuard<'_, Link>, DbError> {
         let mut link = self.link.lock().await;
         if !link.is_usable() {
@@ -110,14 +110,14 @@ impl PostgresKeys {
 
 async fn secret(link: &mut Link, access: Access) -> Result<[u8; 32], DbError> {
     let drawn = semel_core::ids::secret();
-    // Whoever comes first draws it; everybody reads what was drawn.
+    // The first process draws the secret; every process reads the stored one.
     let sql = "INSERT INTO semel_secrets (name, value) VALUES ('api_keys', $1) ON CONFLICT DO NOTHING";
     if access == Access::Write {
         link.query(sql, &[SqlValue::Bytes(Some(&drawn))]).await?;
     }
     let rows = link.query("SELECT value FROM semel_secrets WHERE name = 'api_keys'", &[]).await?;
     let secret = rows.first().and_then(|row| row.bytes(0)).and_then(|value| value[..].try_into().ok());
-    // Without keys, nothing is compared with it.
+    // Without keys, the secret is compared with nothing.
     let secret = secret.or((access == Access::Read && rows.is_empty()).then_some(drawn));
     secret.ok_or_else(|| DbError::unreadable("value", "there is no secret"))
 }

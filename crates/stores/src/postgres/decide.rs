@@ -1,4 +1,4 @@
-//! What the protocol says to a job whose record has been read, and what is then to be written.
+//! The protocol's decision about a job whose record has been read, and the resulting writes.
 
 use std::collections::HashSet;
 
@@ -9,17 +9,17 @@ use super::group::{self, Side, SideWrite, Update, Writes};
 use super::job::{JobResult, Pending, Work};
 use super::rows::Versioned;
 
-/// What one look at a record settles.
+/// Result of one decision.
 pub(super) enum JobDecision<'a> {
-    /// It was answered: there is nothing to write.
+    /// The job was answered: there is nothing to write.
     Now,
-    /// It has to be tried again.
+    /// The job must be retried.
     Again(Box<Pending>),
-    /// There is something to write.
+    /// The decision must be written.
     Write(Box<Decided<'a>>),
 }
 
-/// A change that was decided, and is to be written.
+/// A decided change, to be written.
 pub(super) struct Decided<'a> {
     pub(super) pending: Pending,
     pub(super) before: &'a Versioned,
@@ -29,7 +29,7 @@ pub(super) struct Decided<'a> {
     pub(super) answer: StoreAnswer,
 }
 
-/// Asks the protocol about one job. One record is written once in a round: a second change of it waits.
+/// Decides one job. One record is written once per round: a second change of it waits.
 pub(super) fn decide<'a>(
     pending: Pending,
     read: &'a group::Read,
@@ -62,7 +62,7 @@ pub(super) fn decide<'a>(
         .map(|record| record.observing(step.write, seen));
     let answer = StoreAnswer { decision: step.decision, record: after, now, holder: None };
     let write = match (step.write, before) {
-        // Seen to be made, by a commit that nobody answered for: it is made sure of.
+        // The write is there, by a commit without an answer: it is confirmed.
         (Write::Keep, Some(before))
             if pending.doubt.is_some() && is_own(&pending.job.work, before, &answer.decision) =>
         {
@@ -75,7 +75,7 @@ pub(super) fn decide<'a>(
             pending.reply(Ok(JobResult::Answer(Box::new(answer))));
             JobDecision::Now
         }
-        // Its row has vanished: it may be the first after all.
+        // The row has vanished: the claim may be the first after all.
         (Write::Create(_) | Write::Update(_) | Write::Delete, None) => {
             JobDecision::Again(Box::new(Pending { must_read: false, ..pending }))
         }
@@ -95,7 +95,8 @@ pub(super) fn decide<'a>(
     }
 }
 
-/// Whether the record is as it is by the sender's own write. A claim for a worker is told to wait, also by its own.
+/// Returns true if the record's state comes from the sender's own write. A claim for a worker gets `Wait`
+/// even then.
 fn is_own(work: &Work, before: &Versioned, decision: &Decision) -> bool {
     match work {
         Work::Claim(claim) => before.record.head.token == claim.attempt.token,
@@ -105,7 +106,7 @@ fn is_own(work: &Work, before: &Versioned, decision: &Decision) -> bool {
 }
 
 impl Decided<'_> {
-    /// Adds what is to be written.
+    /// Adds the writes of this decision.
     pub(super) fn plan<'a>(&'a self, writes: &mut Writes<'a>) {
         let before = &self.before.record;
         match (self.write, &self.answer.record) {

@@ -1,7 +1,7 @@
-//! What is to be known about a database, found out without changing it.
+//! Examines a database without changing it.
 //!
-//! Invariant: nothing is written or migrated. Everything is asked within transactions that can only read, so that
-//! not even a setting stays behind on a connection that a pool shares.
+//! Invariant: nothing is written or migrated. All queries run in read-only transactions, so that not even a
+//! setting stays behind on a connection that a pool shares.
 
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ use super::{DatabaseAddress, PostgresOpenError, PostgresOptions, connect, reseal
 use crate::doctor::telling::{self, WaitingRecords};
 use crate::doctor::{Check, Examination, UpkeepIntervals, in_bytes, in_words};
 
-/// How far the database's clock and this machine's may be apart, beyond the time that it took to ask.
+/// Largest skew between the clocks of the database and this machine, beyond the duration of the query.
 const MAX_SKEW: Duration = Duration::from_secs(2);
-/// How large the records may be if they are to be counted.
+/// Largest size of the records up to which they are counted.
 const COUNT_UP_TO_BYTES: u64 = 1 << 30;
 
 const SERVER: &str = "SELECT current_setting('server_version'), pg_database_size(current_database())";
 
-/// Which of these names belong to a table, to an index that is used, or to a trigger that fires.
+/// Selects those of these names that belong to a table, a valid index or an enabled trigger.
 const PARTS: &str = "
     SELECT relname::text FROM pg_class LEFT JOIN pg_index ON indexrelid = pg_class.oid
     WHERE relname = ANY($1) AND pg_table_is_visible(pg_class.oid) AND coalesce(indisvalid, true)
@@ -31,7 +31,7 @@ const PARTS: &str = "
     SELECT tgname::text FROM pg_trigger
     WHERE tgname = ANY($1) AND tgrelid = to_regclass('semel_audit') AND tgenabled <> 'D'";
 
-/// Privileges that a gateway needs, by table. A table that is not there needs none.
+/// Privileges that a gateway needs, by table. A missing table needs none.
 const NEEDED: [(&str, &[&str]); 12] = [
     ("semel_records", ALL),
     ("semel_references", ALL),
@@ -48,7 +48,7 @@ const NEEDED: [(&str, &[&str]); 12] = [
 ];
 const ALL: &[&str] = &["SELECT", "INSERT", "UPDATE", "DELETE"];
 
-/// The role, with each privilege that it lacks, or with none.
+/// Selects the role, with each privilege that it lacks, or with none.
 const LACKED: &str = "
     SELECT current_user::text, lacked.name, lacked.privilege FROM (SELECT 1) AS one LEFT JOIN (
         SELECT need.name, need.privilege FROM unnest($1::text[], $2::text[]) AS need (name, privilege)
@@ -68,7 +68,7 @@ const SIZE: &str = "SELECT pg_total_relation_size('semel_records')";
 
 const API_KEYS: &str = "SELECT count(*) FROM semel_api_keys WHERE revoked_at IS NULL";
 
-/// Looks at the database. `options` are those it is used with, `upkeep` how often it is said to be looked after.
+/// Examines the database. `options` are those it is used with, `upkeep` its configured maintenance intervals.
 pub async fn examine(
     address: &DatabaseAddress,
     options: &PostgresOptions,
@@ -98,7 +98,7 @@ pub async fn examine(
         told("schema", version.map(|found| telling::schema(found, schema::known_version()))),
     ];
     if found > schema::known_version() {
-        // What a newer version means by its tables is not for this one to say.
+        // This version does not interpret the tables of a newer one.
         return Examination { checks, tier, ..Examination::default() };
     }
     if found == 0 {
@@ -117,7 +117,7 @@ pub async fn examine(
     Examination { checks, tier, api_keys, key_uses }
 }
 
-/// How much is under which encryption key, unless it would take long to count.
+/// Returns the number of items under each encryption key, unless counting would take long.
 async fn key_uses(db: &mut ReadOnly) -> Result<Option<Vec<KeyUse>>, DbError> {
     let size = db.query(SIZE, &[]).await?.first().and_then(|row| row.int(0));
     if size.and_then(|size| u64::try_from(size).ok()).is_none_or(|size| size > COUNT_UP_TO_BYTES) {
@@ -126,7 +126,7 @@ async fn key_uses(db: &mut ReadOnly) -> Result<Option<Vec<KeyUse>>, DbError> {
     reseal::key_uses(db).await.map(Some)
 }
 
-/// A connection on which every statement has a transaction of its own that cannot write.
+/// A connection that runs every statement in a read-only transaction of its own.
 struct ReadOnly(Link);
 
 impl Executor for ReadOnly {
@@ -159,7 +159,7 @@ async fn version(db: &mut ReadOnly) -> Result<i64, DbError> {
     })
 }
 
-/// It is there, and answers.
+/// Checks that the server answers.
 async fn server(db: &mut ReadOnly, address: &DatabaseAddress) -> Result<Check, DbError> {
     let rows = db.query(SERVER, &[]).await?;
     let row = rows.first();
@@ -168,7 +168,7 @@ async fn server(db: &mut ReadOnly, address: &DatabaseAddress) -> Result<Check, D
     Ok(Check::ok("store", format!("{}, PostgreSQL {server}, {}", address.describe(), in_bytes(size))))
 }
 
-/// What the server does with a commit before it answers, and who else has it by then.
+/// Checks the server's treatment of a commit before it answers, and its standbys.
 async fn durability(db: &mut ReadOnly) -> Result<Check, DbError> {
     let name = "durability";
     let rows = db.query(upkeep::DURABILITY, &[]).await?;
@@ -200,14 +200,14 @@ async fn durability(db: &mut ReadOnly) -> Result<Check, DbError> {
     })
 }
 
-/// The clock that decides about leases and expiry, against this machine's.
+/// Compares the clock that decides about leases and expiry with this machine's.
 async fn clock(db: &mut ReadOnly) -> Result<Check, DbError> {
     let before = SystemClock.now();
     let theirs = schema::clock(db).await?;
     Ok(skew(before, theirs, SystemClock.now()))
 }
 
-/// What the database's time says, if it was asked for at some moment between these two.
+/// Checks the database's time, which was read between these two moments.
 fn skew(before: Timestamp, theirs: Timestamp, after: Timestamp) -> Check {
     let name = "clock";
     let (ahead, behind) = (theirs.since(after), before.since(theirs));
@@ -227,7 +227,7 @@ fn skew(before: Timestamp, theirs: Timestamp, after: Timestamp) -> Check {
     Check::warn(name, found, advice)
 }
 
-/// Whether a gateway that connects as this user could work.
+/// Checks the privileges of this user for a gateway.
 async fn permissions(db: &mut ReadOnly) -> Result<Check, DbError> {
     let name = "permissions";
     let needed =
@@ -258,7 +258,7 @@ async fn permissions(db: &mut ReadOnly) -> Result<Check, DbError> {
     ))
 }
 
-/// Whether every table, index and trigger is there and in use.
+/// Checks that every table, index and trigger exists and is in use.
 async fn parts(db: &mut ReadOnly, version: i64) -> Result<Check, DbError> {
     let name = "indexes";
     let expected = schema::names(version);
@@ -284,7 +284,7 @@ async fn records(db: &mut ReadOnly) -> Result<Check, DbError> {
     Ok(telling::records(unknown, now(db).await?, census.as_deref()))
 }
 
-/// The store's time.
+/// Returns the store's time.
 async fn now(db: &mut ReadOnly) -> Result<Timestamp, DbError> {
     schema::now(db).await
 }

@@ -1,52 +1,54 @@
-//! What PostgreSQL's errors mean for a caller: what was written, and what to do next.
+//! The meaning of PostgreSQL's errors for a caller: what was written, and what to do next.
 
 use semel_core::StoreError;
 
-/// Why a statement has no result.
+/// Reason why a statement has no result.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum DbError {
-    /// The database refused, and has written nothing. Trying again may go better: it was somebody else's turn.
+    /// The database refused, and has written nothing. A retry may succeed: another transaction came first.
     #[error("{0}")]
     Conflict(String),
-    /// Somebody else held a lock for longer than this statement was to wait. Nothing was written.
+    /// Another transaction held a lock for longer than this statement waits. Nothing was written.
     #[error("{0}")]
     Busy(String),
     /// The database refused, and has written nothing.
     #[error("{message} (SQLSTATE {code})")]
     Refused {
-        /// The five characters.
+        /// SQLSTATE, five characters.
         code: String,
-        /// What it said.
+        /// The server's message.
         message: String,
     },
-    /// Nobody knows what the database did: the connection ended, or the answer did not come.
+    /// The effect is unknown: the connection ended, or no answer came.
     #[error("the connection was lost: {0}")]
     Lost(String),
     /// The connection could not be made, so nothing was sent.
     #[error("{0}")]
     Unconnected(String),
-    /// The connection could not be made because of TLS, so nothing was sent. It says which parameter would change that.
+    /// The connection could not be made because of TLS, so nothing was sent. The text names the parameter
+    /// that would change that.
     #[error("{0}")]
     Tls(String),
-    /// A row is not one that any version of Semel wrote.
+    /// No version of Semel wrote this row.
     #[error("semel_records.{column}: {what}")]
     Unreadable {
         /// The column.
         column: &'static str,
-        /// What is wrong with it.
+        /// Description of the fault.
         what: String,
     },
 }
 
 impl DbError {
-    /// What the server's own word means.
+    /// Returns the error for a SQLSTATE of the server.
     pub fn from_sqlstate(code: &str, message: String) -> DbError {
         match code {
             "40001" | "40P01" => DbError::Conflict(message),
-            // Another command took a business reference just before this one took it back: the next try sees that.
+            // Another command took a business reference just before this one took it back: the retry sees
+            // that.
             "23505" if message.contains("semel_references_held") => DbError::Conflict(message),
             "55P03" => DbError::Busy(message),
-            // The server does not know, or went away in the middle.
+            // The server does not know, or shut down in the middle.
             "40003" | "57P01" | "57P02" | "57P05" => DbError::Lost(message),
             code if code.starts_with("08") => DbError::Lost(message),
             code => DbError::Refused { code: code.to_owned(), message },
@@ -57,7 +59,7 @@ impl DbError {
         DbError::Unreadable { column, what: what.to_string() }
     }
 
-    /// The same error, where it is certain that nothing was committed.
+    /// Returns this error for a case where certainly nothing was committed.
     pub fn not_committed(self) -> DbError {
         match self {
             DbError::Lost(why) => DbError::Unconnected(why),
@@ -65,21 +67,22 @@ impl DbError {
         }
     }
 
-    /// Whether a write may have been made.
+    /// Returns true if a write may have been made.
     pub fn is_ambiguous(&self) -> bool {
         matches!(self, DbError::Lost(_))
     }
 
-    /// Whether one of several records may be to blame, so that the others should be tried without it.
+    /// Returns true if one of several records may be the cause, so that the others should be tried without
+    /// it.
     pub(super) fn blames_a_record(&self) -> bool {
         match self {
-            // A statement took longer than the server lets it (`statement_timeout`), perhaps because of a lock.
+            // A statement ran into the server's `statement_timeout`, perhaps because of a lock.
             DbError::Refused { code, .. } if code == "57014" => true,
             error => matches!(error.store_error(), StoreError::Rejected(_) | StoreError::Busy(_)),
         }
     }
 
-    /// What it means for a caller whose write was not made.
+    /// Returns the error for a caller whose write was not made.
     pub fn store_error(&self) -> StoreError {
         let why = self.to_string();
         match self {
@@ -88,7 +91,7 @@ impl DbError {
             DbError::Lost(_) => StoreError::Ambiguous(why),
             DbError::Unreadable { .. } => StoreError::Corrupt(why),
             DbError::Refused { code, .. } => match &code[..2.min(code.len())] {
-                // Its values, its constraints, its size.
+                // Its values, constraints or size.
                 "22" | "23" | "54" => StoreError::Rejected(why),
                 "XX" if code == "XX001" || code == "XX002" => StoreError::Damaged(why),
                 _ => StoreError::Unavailable(why),

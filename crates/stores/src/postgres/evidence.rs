@@ -1,5 +1,5 @@
-//! Evidence in PostgreSQL: all SQL about statements that came by themselves. Each change is a transaction of its own, and
-//! changes nothing when it is sent a second time.
+//! Received evidence in PostgreSQL: all SQL about statements. Each change is a transaction of its own, and
+//! repeating it changes nothing.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::outbox::in_transaction;
 use super::queries::take_references_back;
 use crate::columns::{ResultColumns, StatementColumns, heard_after, of_statement};
 
-/// One that was heard before stays as it was.
+/// Inserts a statement. An existing one stays unchanged.
 const TAKE_IN: &str = concat!(
     "INSERT INTO semel_evidence (source, event_id, operation_id, verdict, proof, why, received_at, status, resource,
          response_format, encryption_key_id, response, attempt, content)
@@ -45,7 +45,8 @@ const CLOSE: &str = concat!(
     " WHERE source = $2 AND event_id = $3 AND done_at IS NULL RETURNING done_at"
 );
 
-/// In one statement: the note goes with the first to close it.
+/// Closes a statement and writes the note in one statement: the note belongs to the first process that closes
+/// it.
 const CONTRADICT: &str = concat!(
     "WITH closed AS (
          UPDATE semel_evidence SET done_at = n.now, outcome = $4 FROM ",
@@ -175,7 +176,7 @@ impl Evidence for PostgresStore {
                     count(limit),
                 ];
                 let found = lent.link()?.query(OPEN, &values).await?;
-                // One that cannot be read is left to its operator, and keeps no other from being found.
+                // An unreadable statement is left to an operator, and does not hide others.
                 let left = |why: &DbError| {
                     tracing::error!(%why, operation_id = %id, "evidence cannot be read, and is not used");
                 };

@@ -1,11 +1,11 @@
-//! The little that the statements need from a connection. The store's own connections implement it, and so may the
-//! connection of a service's own transaction: the SQL about records is written once.
+//! The interface that the statements need of a connection. The store's own connections implement it, and so
+//! can the connection of a service's own transaction: the SQL about records is written once.
 
 use bytes::Bytes;
 
 use super::errors::DbError;
 
-/// A value that goes into a statement.
+/// A parameter of a statement.
 #[derive(Clone, Debug)]
 pub enum SqlValue<'a> {
     /// `bytea`
@@ -26,10 +26,10 @@ pub enum SqlValue<'a> {
     UuidList(Vec<[u8; 16]>),
 }
 
-/// A value that comes out of one.
+/// A value in a result row.
 #[derive(Clone, Debug)]
 pub enum Cell {
-    /// Nothing.
+    /// SQL NULL.
     Null,
     /// `bytea`
     Bytes(Bytes),
@@ -41,12 +41,12 @@ pub enum Cell {
     Uuid([u8; 16]),
 }
 
-/// A row that comes out of a statement.
+/// A result row.
 #[derive(Clone, Debug)]
 pub struct SqlRow(pub Vec<Cell>);
 
 impl SqlRow {
-    /// The integer in this column, if there is one.
+    /// Returns the integer in this column, if there is one.
     pub(super) fn int(&self, column: usize) -> Option<i64> {
         match self.0.get(column) {
             Some(Cell::Int(value)) => Some(*value),
@@ -54,7 +54,7 @@ impl SqlRow {
         }
     }
 
-    /// The text in this column, if there is one.
+    /// Returns the text in this column, if there is one.
     pub(super) fn text(&self, column: usize) -> Option<&str> {
         match self.0.get(column) {
             Some(Cell::Text(value)) => Some(value),
@@ -62,7 +62,7 @@ impl SqlRow {
         }
     }
 
-    /// The bytes in this column, if there are some.
+    /// Returns the bytes in this column, if there are some.
     pub(super) fn bytes(&self, column: usize) -> Option<&Bytes> {
         match self.0.get(column) {
             Some(Cell::Bytes(value)) => Some(value),
@@ -70,7 +70,7 @@ impl SqlRow {
         }
     }
 
-    /// The id in this column, if there is one.
+    /// Returns the id in this column, if there is one.
     pub(super) fn uuid(&self, column: usize) -> Option<[u8; 16]> {
         match self.0.get(column) {
             Some(Cell::Uuid(value)) => Some(*value),
@@ -81,20 +81,20 @@ impl SqlRow {
 
 /// Sends statements over one connection, one after the other.
 pub trait Executor: Send {
-    /// Whether it is in a transaction of a service's own, which `begin` began: one that waits for a claim not as long
-    /// as for other things, and that its owner may end.
+    /// True in a transaction of a service's own, which `begin` began. It waits for a claim for a shorter time
+    /// than for other locks, and its owner may end it.
     const JOINED: bool = false;
 
-    /// Hears whether the COMMIT of this transaction waits for standbys.
+    /// Tells the executor that the COMMIT of this transaction waits for standbys, or not.
     fn commit_waits(&mut self, _waits: bool) {}
 
-    /// Sends one statement with its values, and waits for its rows.
+    /// Sends one statement with its parameters, and returns its rows.
     fn query(
         &mut self,
         sql: &'static str,
         values: &[SqlValue<'_>],
     ) -> impl Future<Output = Result<Vec<SqlRow>, DbError>> + Send;
 
-    /// Sends statements that have no values and no rows.
+    /// Sends statements without parameters and rows.
     fn run(&mut self, sql: &'static str) -> impl Future<Output = Result<(), DbError>> + Send;
 }

@@ -1,5 +1,5 @@
-//! The store that is expected behind an address. A name that leads elsewhere, such as after a mistaken failover or a restore
-//! beside the original, must not be asked about commands: every connection is checked before it is used.
+//! The store that is expected behind an address. A name may lead to another store, such as after a mistaken
+//! failover or a restore beside the original, so every connection is checked before it is used.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,16 +9,17 @@ use semel_core::identity::{StoreId, StoreIdentity};
 
 const STORE: &str = "SELECT id FROM semel_store";
 
-/// One round trip for both. Not every role may ask for the system's identifier, and not every relative of PostgreSQL has one.
+/// Reads both ids in one round trip. Not every role may read the system's identifier, and not every relative
+/// of PostgreSQL has one.
 const STORE_AND_SYSTEM: &str =
     "SELECT id, (SELECT system_identifier FROM pg_control_system()) FROM semel_store";
 
-/// The identity that connections are compared with: none until the first one has been read.
+/// Identity that connections are compared with: none until the first connection has read it.
 #[derive(Clone, Default)]
 pub(super) struct Expected(Arc<OnceLock<StoreIdentity>>);
 
 impl Expected {
-    /// Remembers which store this connection leads to, once its tables are there.
+    /// Remembers the store behind this connection, once its tables exist.
     pub(super) async fn learn(&self, db: &mut impl Executor) -> Result<(), DbError> {
         let found = match identity(db, STORE_AND_SYSTEM).await {
             Err(DbError::Refused { .. }) => identity(db, STORE).await,
@@ -50,7 +51,7 @@ impl Expected {
     }
 }
 
-/// Reads the id of the store that the connection leads to.
+/// Returns the id of the store behind the connection.
 ///
 /// # Errors
 /// If the database has no store, or cannot be asked.
@@ -58,7 +59,7 @@ pub async fn store_id(db: &mut impl Executor) -> Result<StoreId, DbError> {
     Ok(identity(db, STORE).await?.store)
 }
 
-/// Reads which store the connection leads to.
+/// Reads the identity of the store behind the connection.
 async fn identity(db: &mut impl Executor, sql: &'static str) -> Result<StoreIdentity, DbError> {
     let rows = db.query(sql, &[]).await?;
     let read = |row: &SqlRow| {

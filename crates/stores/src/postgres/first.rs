@@ -1,4 +1,4 @@
-//! The first claim of a command, with everything about it in one statement.
+//! The first claim of a command, with all its parts in one statement.
 
 use semel_core::transition::transition;
 use semel_core::{Claim, Event, Record, StoreAnswer, Timestamp};
@@ -9,8 +9,8 @@ use super::executor::{Executor, SqlValue};
 use super::session::reset_lock_timeout;
 use crate::columns::RecordColumns;
 
-/// Inserts the record unless there is one under any name of its operation, and takes its business reference unless
-/// another command holds it.
+/// Inserts the record unless there is one under any name of its operation, and takes its business reference
+/// unless another command holds it.
 const FIRST: &str = concat!(
     "WITH record AS (
          INSERT INTO semel_records (
@@ -38,17 +38,17 @@ const FIRST: &str = concat!(
     " FROM record CROSS JOIN (SELECT count(*) FROM reference) AS taken"
 );
 
-/// What came of trying to be the first.
+/// Result of an attempted first claim.
 pub(super) enum FirstTry {
-    /// It is the first.
+    /// The claim is the first.
     First(Box<StoreAnswer>),
-    /// It was, until its reference went to somebody else: what was written must be taken back.
+    /// The claim was the first, but another command took its reference: the write must be rolled back.
     Beaten,
-    /// There is something already, and nothing was written.
+    /// A record exists already, and nothing was written.
     NotFirst,
 }
 
-/// Claims a command that has a business reference, or former names, if nobody did before.
+/// Makes the first claim of a command that has a business reference, or former names.
 pub(super) async fn try_first(
     db: &mut impl Executor,
     claim: &Claim,
@@ -75,7 +75,8 @@ pub(super) async fn try_first(
     })
 }
 
-/// The values of a first claim, whose moments are as of time zero, in the order of the statements that insert one.
+/// Returns the parameters of a first claim, with times relative to zero, in the order of the statements that
+/// insert one.
 pub(super) fn first_values<'a>(row: &'a RecordColumns<'a>, offset: i64) -> Vec<SqlValue<'a>> {
     vec![
         SqlValue::Int(Some(offset)),
@@ -101,14 +102,14 @@ pub(super) fn first_values<'a>(row: &'a RecordColumns<'a>, offset: i64) -> Vec<S
     ]
 }
 
-/// The record of a first claim at `now`. At time zero its moments are durations, to which the database adds its
-/// own present.
+/// Returns the record of a first claim at `now`. At time zero its times are durations, to which the database
+/// adds its own time.
 pub(super) fn fresh(claim: &Claim, now: Timestamp) -> Option<Record> {
     let step = transition(None, &Event::Claim(claim.attempt), now);
     Record::after(None, step.write, Some(claim), None, now)
 }
 
-/// The answer to a first claim that was written at `now`.
+/// Returns the answer to a first claim that was written at `now`.
 pub(super) fn first(claim: &Claim, now: Timestamp) -> StoreAnswer {
     let decision = transition(None, &Event::Claim(claim.attempt), now).decision;
     StoreAnswer { decision, record: fresh(claim, now), now, holder: None }

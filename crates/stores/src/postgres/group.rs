@@ -1,5 +1,5 @@
-//! Many records in one statement: arrays go in, `unnest` makes rows of them. The rows are in the order of their
-//! ids, so that two groups do not wait for each other in a circle.
+//! Many records in one statement: parameters are arrays, and `unnest` makes rows of them. The rows are
+//! ordered by id, so that two groups never deadlock.
 
 use std::collections::{HashMap, HashSet};
 
@@ -96,7 +96,7 @@ const COMPLETE: &str = concat!(
       RETURNING r.id, r.updated_at"
 );
 
-/// The values of many first claims.
+/// Returns the statement and parameters of many first claims.
 pub(super) fn first_claims<'a>(
     rows: &'a [RecordColumns<'a>],
     offset: i64,
@@ -126,7 +126,7 @@ pub(super) fn first_claims<'a>(
     (INSERT, values)
 }
 
-/// What the database said to first claims: the tokens of those that were first, each with its time.
+/// Returns the tokens of the claims that were first, each with its time.
 pub(super) fn were_first(rows: &[SqlRow]) -> HashMap<AttemptToken, Timestamp> {
     let first = |row: &SqlRow| {
         let token = row.bytes(1)?[..].try_into().ok()?;
@@ -135,8 +135,8 @@ pub(super) fn were_first(rows: &[SqlRow]) -> HashMap<AttemptToken, Timestamp> {
     rows.iter().filter_map(first).collect()
 }
 
-/// The values of many completions that were decided as of the time zero of their leases: see
-/// [`KnownCompletion`](super::known::KnownCompletion).
+/// Returns the statement and parameters of many completions that were decided as of the time zero of their
+/// leases: see [`KnownCompletion`](super::known::KnownCompletion).
 pub(super) fn completions<'a>(
     known: &'a [&'a KnownCompletion],
     rows: &'a [RecordColumns<'a>],
@@ -162,12 +162,12 @@ pub(super) fn completions<'a>(
     (COMPLETE, values)
 }
 
-/// What the database said to completions: the records that took theirs, each with its time.
+/// Returns the records that took their completions, each with its time.
 pub(super) fn were_completed(rows: &[SqlRow]) -> HashMap<RecordId, Timestamp> {
     rows.iter().filter_map(|row| Some((id(row, 0)?, Timestamp::from_millis(row.int(1)?)))).collect()
 }
 
-/// Those of these records that there are, or why one cannot be read, and the database's time.
+/// The existing ones of the requested records, or the reason why one is unreadable, and the database's time.
 pub(super) struct Read {
     pub(super) now: Timestamp,
     pub(super) found: HashMap<RecordId, Result<Versioned, DbError>>,
@@ -189,12 +189,12 @@ pub(super) async fn get(link: &mut Link, ids: &[RecordId], offset: i64) -> Resul
     Ok(Read { now: Timestamp::from_millis(now), found })
 }
 
-/// The id in this column of a row.
+/// Returns the id in this column of a row.
 pub(super) fn id(row: &SqlRow, column: usize) -> Option<RecordId> {
     row.bytes(column)?[..].try_into().ok().map(RecordId::from_bytes)
 }
 
-/// What a group writes, besides first claims.
+/// Writes of a group, besides first claims.
 #[derive(Default)]
 pub(super) struct Writes<'a> {
     pub(super) updates: Vec<Update<'a>>,
@@ -202,13 +202,13 @@ pub(super) struct Writes<'a> {
     pub(super) sides: Vec<Side<'a>>,
 }
 
-/// A record that changes.
+/// A changed record.
 pub(super) struct Update<'a> {
     pub(super) before: &'a Versioned,
     pub(super) after: &'a Record,
 }
 
-/// What is written beside a record, only if the record's own write counted.
+/// Write beside a record, made only if the record's own write counted.
 pub(super) struct Side<'a> {
     pub(super) with: RecordId,
     pub(super) command: OperationId,
@@ -217,21 +217,21 @@ pub(super) struct Side<'a> {
 
 /// See [`Side`].
 pub(super) enum SideWrite<'a> {
-    /// Its business reference is free for others.
+    /// Frees the business reference for other commands.
     GiveBack,
-    /// Its business reference is its own again.
+    /// Gives the business reference back to the command.
     TakeBack,
-    /// Its business reference, if it was given back, and its steps are forgotten with it.
+    /// Deletes the business reference, if it was given back, and the steps, together with the record.
     Forget,
-    /// Its request is erased.
+    /// Erases the request.
     EraseRequest,
-    /// Somebody did it by hand, and said why.
+    /// Writes the note of a manual action.
     Note(&'a Note),
 }
 
 impl Writes<'_> {
-    /// Writes it all, in one transaction. Says which records' writes counted; the others were changed by somebody
-    /// else in between.
+    /// Writes everything in one transaction. Returns the records whose writes counted; the others were
+    /// changed by another process in between.
     pub(super) async fn write(
         &mut self,
         link: &mut Link,

@@ -1,4 +1,4 @@
-//! Writes down the items of a bulk request.
+//! Records the items of a bulk request.
 
 use semel_core::{Event, Item, OperationId};
 
@@ -16,7 +16,7 @@ const ANNOUNCE: &str = concat!(
     " ON CONFLICT DO NOTHING"
 );
 
-/// Writes down the items of a command, and with them that parts of it may be done from now on.
+/// Records the items of a command, and marks that parts of it may be done from now on.
 pub(super) async fn announce(
     link: &mut Link,
     id: OperationId,

@@ -1,4 +1,4 @@
-//! A job on its way over a lane: what is to be done, who waits for it, and what is known of its write.
+//! A job on its way over a lane: its work, its caller, and the state of its write.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use tokio::time::Instant;
 
 use super::errors::DbError;
 
-/// How long a change that is in doubt is pursued, from when its answer was lost.
+/// Time for which a change in doubt is pursued, from when its answer was lost.
 const PURSUIT: Duration = Duration::from_secs(4);
 
-/// Something to be done, and who waits for it.
+/// Work and the channel to its caller.
 pub(super) struct Job {
     pub(super) work: Work,
     pub(super) reply: oneshot::Sender<Result<JobResult, StoreError>>,
 }
 
-/// What is to be done.
+/// The work of a job.
 pub(super) enum Work {
     Claim(Box<Claim>),
     Apply(RecordId, Box<Change>),
@@ -25,7 +25,7 @@ pub(super) enum Work {
     Now,
 }
 
-/// What came of it.
+/// Result of a job.
 pub(super) enum JobResult {
     Answer(Box<StoreAnswer>),
     Snapshot(Box<Snapshot>),
@@ -34,20 +34,20 @@ pub(super) enum JobResult {
 /// A job on its way.
 pub(super) struct Pending {
     pub(super) job: Job,
-    /// Nobody knows whether its write was made.
+    /// Set if it is unknown whether the write was made.
     pub(super) doubt: Option<Doubt>,
-    /// There is a record to be read before anything else: it lost the race for a first claim, say.
+    /// True if a record must be read first, such as after a lost race for a first claim.
     pub(super) must_read: bool,
-    /// Another transaction was found to hold its record. It travels alone from then on.
+    /// Set once another transaction was found to hold the record. The job is then sent alone.
     pub(super) lock: Option<LockWait>,
 }
 
 /// A job whose record another transaction holds.
 #[derive(Clone, Copy)]
 pub(super) struct LockWait {
-    /// When the lock was first met.
+    /// Time at which the lock was first met.
     pub(super) since: Instant,
-    /// The last try has met it again.
+    /// True if the last try has met the lock again.
     pub(super) is_held: bool,
 }
 
@@ -57,14 +57,14 @@ impl Default for LockWait {
     }
 }
 
-/// Why nobody knows whether a write was made, and how long that is pursued.
+/// Reason why the result of a write is unknown, and the end of its pursuit.
 pub(super) struct Doubt {
     pub(super) why: String,
     pub(super) until: Instant,
 }
 
 impl Work {
-    /// The record it is about.
+    /// Returns the id of the record.
     pub(super) fn record_id(&self) -> Option<RecordId> {
         match self {
             Work::Claim(claim) => Some(claim.scope.record_id()),
@@ -73,7 +73,7 @@ impl Work {
         }
     }
 
-    /// How much of a response it carries.
+    /// Returns the size of the response in bytes.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Work::Apply(_, change) => change.result().map_or(0, |result| result.response.bytes.len()),
@@ -81,7 +81,7 @@ impl Work {
         }
     }
 
-    /// Whether it takes several statements that depend on one another.
+    /// Returns true if the work takes several dependent statements.
     pub(super) fn needs_a_transaction(&self) -> bool {
         match self {
             Work::Claim(claim) => {
@@ -95,7 +95,7 @@ impl Work {
         }
     }
 
-    /// Whether doing it twice is as good as once.
+    /// Returns true if the work may be done twice.
     pub(super) fn is_repeatable(&self) -> bool {
         match self {
             Work::Claim(_) | Work::Get(_) | Work::Now => true,
@@ -105,19 +105,20 @@ impl Work {
 }
 
 impl Pending {
-    /// A job that was not tried yet.
+    /// Returns a job that was not tried yet.
     pub(super) fn new(work: Work, reply: oneshot::Sender<Result<JobResult, StoreError>>) -> Pending {
         Pending { job: Job { work, reply }, doubt: None, must_read: false, lock: None }
     }
 
-    /// Notes that another transaction holds the record.
+    /// Marks the record as held by another transaction.
     pub(super) fn locked(mut self) -> Pending {
         self.lock = Some(LockWait { is_held: true, ..self.lock.unwrap_or_default() });
         self
     }
 
-    /// Whether somebody waits for it, or nobody can know what becomes of it otherwise. A claim that nobody waits for
-    /// would be acquired for nobody, and end as an unknown, even if it is in doubt: who sent it takes it back.
+    /// Returns true if a caller waits for the job, or if its write is in doubt. A claim without a caller
+    /// would be acquired in vain, and end as unknown; even in doubt it is dropped, and its sender takes it
+    /// back.
     pub(super) fn is_wanted(&self) -> bool {
         let waited_for = !self.job.reply.is_closed();
         match self.job.work {
@@ -127,11 +128,11 @@ impl Pending {
     }
 
     pub(super) fn reply(self, result: Result<JobResult, StoreError>) {
-        // Who went away needs no answer.
+        // A caller that has left needs no answer.
         let _ = self.job.reply.send(result);
     }
 
-    /// Answers, or gives itself back to be tried again.
+    /// Answers, or returns the job for a retry.
     pub(super) fn end(self, result: Result<Option<JobResult>, DbError>) -> Option<Pending> {
         match result {
             Ok(Some(done)) => {
@@ -143,11 +144,11 @@ impl Pending {
         }
     }
 
-    /// Answers with the error, or gives itself back to be tried again.
+    /// Answers with the error, or returns the job for a retry.
     pub(super) fn failed(mut self, error: &DbError) -> Option<Pending> {
         match error {
             DbError::Conflict(_) => Some(self),
-            // Nothing was written this time, and the connection is to blame.
+            // Nothing was written this time, because of the connection.
             DbError::Unconnected(_) | DbError::Tls(_) => Some(self),
             DbError::Lost(why) => {
                 if !self.job.work.is_repeatable() {
@@ -166,7 +167,7 @@ impl Pending {
         }
     }
 
-    /// Answers with what is known: nothing was written, unless it is in doubt.
+    /// Answers that nothing was written or, if the write is in doubt, that it may have been.
     pub(super) fn give_up(self, error: &DbError) {
         let error = match (&self.doubt, error.store_error()) {
             (None, StoreError::Ambiguous(why)) => StoreError::Unavailable(why),
@@ -178,7 +179,7 @@ impl Pending {
     }
 }
 
-/// Those that `concerned` says fail with the error; gives back those to be tried again.
+/// Fails the `concerned` jobs with the error. Returns the jobs to retry.
 pub(super) fn settle_failed(
     pending: Vec<Pending>,
     error: &DbError,
@@ -190,7 +191,7 @@ pub(super) fn settle_failed(
         .collect()
 }
 
-/// Those that `hopeless` says are answered with the error; gives back the others.
+/// Answers the `hopeless` jobs with the error. Returns the others.
 pub(super) fn give_up(
     pending: Vec<Pending>,
     error: &DbError,

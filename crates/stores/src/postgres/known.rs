@@ -1,10 +1,8 @@
-//! Completions that need no look at their record first: those of commands that this store claimed itself, while their
-//! lease holds.
-//!
-//! What the protocol says to a completion is the same at every moment of the lease, but for the moments it writes. So
-//! it is asked as of the moment of the claim, the database adds its own present, and writes only if the record is
-//! still the one that was claimed and its lease has not ended. Otherwise the record is read, and the protocol asked
-//! again.
+//! Completions without a read of their record: those of commands that this store claimed itself, while their
+//! lease holds. The protocol's decision about a completion is the same at every moment of the lease, except
+//! for the times it writes. So it is made as of the claim; the database adds its own time, and writes only if
+//! the record is unchanged since the claim and its lease has not expired. Otherwise the record is read, and
+//! the protocol is called again.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,7 +12,7 @@ use semel_core::{Change, Event, Record, RecordId, State, StoreAnswer, Timestamp,
 use super::rows::Versioned;
 use crate::known;
 
-/// The records that this store has claimed and not completed yet.
+/// Records that this store has claimed and not completed yet.
 #[derive(Clone, Default)]
 pub(super) struct ClaimedRecords(Arc<Mutex<known::KnownRecords<Versioned>>>);
 
@@ -28,13 +26,13 @@ impl ClaimedRecords {
         self.records().remember(record.id, Versioned { record: record.clone(), revision });
     }
 
-    /// A renewal was written: the record is one revision further.
+    /// Updates a record after a renewal: it is one revision further.
     pub(super) fn renewed(&self, record: &Record, revision: i64) {
         self.records().renewed(&record.id, || Versioned { record: record.clone(), revision });
     }
 
-    /// What a completion comes to, if that can be said without a look. After any change but a renewal, the record is
-    /// not remembered any more.
+    /// Returns the completion, if it can be decided without a read. After any change except a renewal, the
+    /// record is forgotten.
     pub(super) fn complete(&self, id: &RecordId, change: &Change) -> Option<KnownCompletion> {
         let before = self.records().take(id, change.event())?;
         match change.event() {
@@ -44,14 +42,14 @@ impl ClaimedRecords {
     }
 }
 
-/// A completion, decided as of the moment that its record was last written.
+/// A completion, decided as of the last write of its record.
 pub(super) struct KnownCompletion {
     pub(super) before: Versioned,
-    /// The record after it, as of that moment.
+    /// The record after the completion, as of that write.
     pub(super) after: Record,
-    /// How long after the completion it expires, in milliseconds.
+    /// Time from the completion to the expiry, in milliseconds.
     pub(super) expires_in: i64,
-    /// The last line of its history, without the moment it begins with.
+    /// Last line of the history, without its leading time.
     pub(super) step: String,
 }
 
@@ -60,7 +58,7 @@ impl KnownCompletion {
         let then = before.record.updated_at;
         let after = decided(&before.record, change, then)?;
         let State::Succeeded { expires_at, .. } = after.head.state else { return None };
-        // The history has grown by exactly one line, which begins with the moment.
+        // The history has grown by exactly one line, which begins with the time.
         let line =
             after.history.as_text().strip_prefix(before.record.history.as_text())?.strip_prefix('\n')?;
         let step = line.strip_prefix(&then.as_millis().to_string())?.to_owned();
@@ -68,7 +66,7 @@ impl KnownCompletion {
         Some(KnownCompletion { before, after, expires_in, step })
     }
 
-    /// The answer, now that it was written at `now`.
+    /// Returns the answer to the completion, written at `now`.
     pub(super) fn answer(&self, change: &Change, now: Timestamp) -> StoreAnswer {
         let decision = transition(Some(&self.before.record.head), change.event(), now).decision;
         let record = decided(&self.before.record, change, now);
@@ -76,7 +74,7 @@ impl KnownCompletion {
     }
 }
 
-/// The record after a change that writes nothing beside it.
+/// Returns the record after a change that writes nothing beside it.
 fn decided(before: &Record, change: &Change, now: Timestamp) -> Option<Record> {
     let step = transition(Some(&before.head), change.event(), now);
     if (step.reference, step.request) != (ReferenceWrite::Keep, RequestWrite::Keep) {

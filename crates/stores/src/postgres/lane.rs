@@ -1,12 +1,8 @@
-//! A lane: one connection, and the task that carries changes over it in groups.
-//!
-//! A lone change goes at once. What arrives while a lane is busy travels together in its next round: first claims and
-//! completions of this store's own claims in one transaction, everything else as one read, the protocol's decisions
-//! (`decide.rs`), and one guarded write. What a round could not settle, because somebody else changed a record in between or because an answer was lost, goes into the next.
-//!
-//! Invariant: a change is answered only after the transaction that carries it is durable, or nothing was written for
-//! it. A change whose write may or may not have been made is *in doubt*; it is sent again with its token, and if that
-//! finds it already made, it is written once more unchanged: a commit that was seen is not yet one that will last.
+//! A lane: one connection, and the task that sends changes over it in groups. Changes that arrive while it is
+//! busy share its next round; changes that a round does not settle go into the one after. Invariant: a change
+//! is answered only after its transaction is durable, or if nothing was written for it. A change *in doubt*,
+//! whose write may have been made, is sent again with its token; if found made, it is written once more
+//! unchanged, since a visible commit is not yet a lasting one.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -31,26 +27,26 @@ use super::locked::WaitingRoom;
 use super::queries::{self, Attempted};
 use crate::columns::RecordColumns;
 
-/// How many changes travel together at most.
+/// Maximum number of changes in a group.
 const MAX_GROUP: usize = 256;
 
-/// How many bytes of responses travel together, but for the last one: large ones go in smaller groups.
+/// Maximum bytes of responses in a group, not counting the last one: large ones go in smaller groups.
 const MAX_GROUP_BYTES: usize = 4 << 20;
 
-/// How often a change is tried against others that are faster.
+/// Maximum number of rounds of a change that others overtake.
 const MAX_ROUNDS: usize = 24;
 
-/// What tests may do to a store.
+/// Controls for tests.
 #[derive(Clone, Default)]
 pub(super) struct LaneLevers {
     /// The store's clock, which tests move.
     pub(super) clock: StoreClock,
-    /// The next write is made, and its answer lost.
+    /// True to lose the answer of the next write after it is made.
     pub(super) lose_answer: Arc<AtomicBool>,
 }
 
 impl LaneLevers {
-    /// Lets a test outside of this process pull them, in a build with fault points.
+    /// Lets a test outside of this process use them, in a build with fault points.
     pub(super) fn obey(&self) {
         let levers = self.clone();
         semel_faults::levers(move |lever| {
@@ -58,7 +54,7 @@ impl LaneLevers {
                 Lever::Clock(millis) => levers.clock.passed.store(millis, Ordering::SeqCst),
                 Lever::Jump(millis) => levers.clock.jumped.store(millis, Ordering::SeqCst),
                 Lever::LoseAnswer => levers.lose_answer.store(true, Ordering::SeqCst),
-                // A server can be told to be read-only.
+                // A server has its own read-only setting.
                 Lever::ReadOnly(_) | Lever::LoseCommit => return false,
             }
             true
@@ -66,7 +62,7 @@ impl LaneLevers {
     }
 }
 
-/// How many statements carried how many changes.
+/// Numbers of statements and of the changes that they carried.
 #[derive(Default)]
 pub(super) struct LaneCounters {
     pub(super) writes: AtomicU64,
@@ -84,13 +80,13 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// Works until the store is dropped and everything is done.
+    /// Works until the store is dropped and every job is done.
     pub(super) async fn run(self) {
         let mut link = None;
         loop {
             let mut group = Vec::new();
             {
-                // Whoever has nothing to do holds the queue; the others are busy.
+                // An idle lane holds the queue; the others are busy.
                 let mut jobs = self.jobs.lock().await;
                 match jobs.recv().await {
                     Some(job) => group.push(job),
@@ -109,19 +105,19 @@ impl Lane {
         }
     }
 
-    /// Sees every job of a group to its end.
+    /// Processes every job of a group to its end.
     async fn serve(&self, link: &mut Option<Link>, group: Vec<Pending>) {
         let mut pending: Vec<Pending> =
             group.into_iter().filter_map(|pending| self.waiting_room.admit(pending)).collect();
         let mut rounds = 0;
         while !pending.is_empty() && rounds < MAX_ROUNDS {
             if link.as_ref().is_none_or(|link| !link.is_usable()) {
-                // Dropped before another is made: a server that is full has room for it.
+                // Dropped before the next one is made: a full server then has room for it.
                 *link = None;
                 match self.dialer.connect().await {
                     Ok(fresh) => *link = Some(fresh),
                     Err(error) => {
-                        // What is in doubt is worth waiting for; what was never sent is not.
+                        // A change in doubt is worth waiting for; one that was never sent is not.
                         let now = Instant::now();
                         pending = give_up(pending, &error, |pending| {
                             pending.doubt.as_ref().is_none_or(|doubt| doubt.until <= now)
@@ -140,14 +136,14 @@ impl Lane {
                 let lock = held.lock.map(|lock| LockWait { is_held: false, ..lock });
                 self.waiting_room.locked(Pending { lock, ..held });
             }
-            // Each time may take all the patience there is, and leave a process of the server behind that waits.
+            // Each try may use the whole timeout, and leave a waiting process on the server.
             let (now, late) = (Instant::now(), DbError::Conflict("it took too long to find out".to_owned()));
             pending = give_up(pending, &late, |pending| {
                 pending.doubt.as_ref().is_some_and(|doubt| doubt.until <= now)
             });
             rounds += 1;
             if rounds > 2 && !pending.is_empty() {
-                // Others are faster: let them get on.
+                // Other processes are faster: back off.
                 tokio::time::sleep(Duration::from_millis(1 << rounds.min(6))).await;
             }
         }
@@ -155,7 +151,7 @@ impl Lane {
         give_up(pending, &tired, |_| true);
     }
 
-    /// Everything once. Gives back what has to be tried again.
+    /// Tries every job once. Returns the jobs to retry.
     async fn round(&self, link: &mut Link, pending: Vec<Pending>) -> Vec<Pending> {
         let pending: Vec<Pending> = pending.into_iter().filter(Pending::is_wanted).collect();
         let (alone, together): (Vec<Pending>, Vec<Pending>) = pending.into_iter().partition(|pending| {
@@ -177,8 +173,9 @@ impl Lane {
         again
     }
 
-    /// What needs no look first: claims that may be the first, which one INSERT decides, and completions of what this
-    /// store claimed itself. One transaction for both. Gives back what it did not settle.
+    /// Sends the jobs that need no read: claims that may be the first, which one INSERT decides, and
+    /// completions of this store's own claims. One transaction for both. Returns the jobs that it did not
+    /// settle.
     async fn at_once(&self, link: &mut Link, pending: Vec<Pending>) -> Vec<Pending> {
         let mut rest = Vec::with_capacity(pending.len());
         let (mut claims, mut completions) = (Vec::new(), Vec::new());
@@ -273,7 +270,7 @@ impl Lane {
         Ok((first, completed))
     }
 
-    /// Everything that has a record to begin with: read, decide, write. Gives back what it did not settle.
+    /// Processes jobs with existing records: read, decide, write. Returns the jobs that it did not settle.
     async fn changes(&self, link: &mut Link, pending: Vec<Pending>) -> Vec<Pending> {
         let (pending, later): (Vec<Pending>, Vec<Pending>) = pending
             .into_iter()
@@ -350,7 +347,7 @@ impl Lane {
         }
     }
 
-    /// Each in a transaction of its own, so that one which cannot be written fails alone.
+    /// Sends each job in a transaction of its own, so that one that cannot be written fails alone.
     async fn one_by_one(&self, link: &mut Link, pending: Vec<Pending>) -> Vec<Pending> {
         let mut again = Vec::new();
         for one in pending {
@@ -363,7 +360,7 @@ impl Lane {
         again
     }
 
-    /// One in a transaction of its own. Gives it back if it has to be tried again.
+    /// Sends one job in a transaction of its own. Returns it if it must be retried.
     async fn one(&self, link: &mut Link, pending: Pending, wait: LockPatience) -> Option<Pending> {
         let (asked, confirm) = (self.levers.clock.ask(), pending.doubt.is_some());
         let (offset, way) = (asked.offset, Way { confirm, wait, asked, clock: &self.levers.clock });
@@ -405,7 +402,7 @@ impl Lane {
         self.counters.changes.fetch_add(changes as u64, Ordering::Relaxed);
     }
 
-    /// The answer to a write, unless a test has it lost.
+    /// Returns the answer to a write, unless a test loses it.
     fn answered<T>(&self, link: &mut Link, answer: Result<T, DbError>) -> Result<T, DbError> {
         if answer.is_ok() && self.levers.lose_answer.swap(false, Ordering::SeqCst) {
             link.lose();
@@ -415,26 +412,26 @@ impl Lane {
     }
 }
 
-/// How long a transaction waits for locks of others.
+/// Time for which a transaction waits for locks.
 #[derive(Clone, Copy)]
 enum LockPatience {
-    /// As a group does.
+    /// The time of a group.
     Group,
-    /// Hardly at all: a lock was met already.
+    /// Almost none: a lock was met already.
     Brief,
 }
 
-/// How a transaction is carried out.
+/// Options of a transaction.
 struct Way<'a> {
-    /// It was sent before, and nobody knows what came of that. The row is locked and written once more, so that this commit
-    /// waits for everything that the earlier one should have waited for.
+    /// True if the change was sent before with an unknown result. The row is locked and written once more, so
+    /// that this commit waits for everything that the earlier one should have waited for.
     confirm: bool,
     wait: LockPatience,
     asked: SentAt,
     clock: &'a StoreClock,
 }
 
-/// Runs it in a transaction, and commits only what counted, and what was decided at a time that counts.
+/// Runs a change in a transaction. Commits only if the change counted, and if its time was steady.
 async fn transaction(
     link: &mut Link,
     way: Way<'_>,

@@ -1,5 +1,5 @@
-//! One connection to the database. What is sent over it is never cancelled: a statement whose answer does not come
-//! is left alone, and its connection dropped.
+//! One connection to the database. Statements are never cancelled: if an answer does not come in time, the
+//! connection is dropped.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use super::expected::Expected;
 use super::password;
 use super::tls::{self, Tls};
 
-/// A server that keeps its warnings to itself would hide the one that matters. Changes nothing where it does not.
+/// Makes the server send warnings: a hidden one could be the one that matters. Otherwise changes nothing.
 const HEAR_WARNINGS: &str = "
     SELECT set_config('client_min_messages', 'warning', false)
     WHERE current_setting('client_min_messages') IN ('error', 'fatal', 'panic')";
 
-/// How long a group of changes waits for a lock at most: one locked record holds up its neighbours for so long.
+/// Longest wait of a group of changes for a lock: a locked record delays its group for this time.
 const GROUP_LOCK_WAIT: Duration = Duration::from_millis(250);
 
 /// Begins a transaction that hardly waits for locks: for a change whose record another transaction holds.
@@ -37,11 +37,11 @@ pub(super) const BEGIN_BRIEFLY: &str = "BEGIN; SET LOCAL lock_timeout = '10ms'";
 pub(super) struct Dialer {
     pub(super) address: DatabaseAddress,
     pub(super) tls: Tls,
-    /// How long an answer may take.
+    /// Timeout of an answer.
     pub(super) patience: Duration,
-    /// How long a statement waits for a lock: never as long as its answer is waited for.
+    /// Timeout of a wait for a lock, always shorter than that of an answer.
     pub(super) lock_wait: Duration,
-    /// The store that connections must lead to.
+    /// Store that connections must lead to.
     pub(super) expected: Expected,
 }
 
@@ -51,13 +51,13 @@ pub(super) struct Link {
     driver: JoinHandle<()>,
     prepared: Option<HashMap<&'static str, Statement>>,
     patience: Duration,
-    /// Begins a transaction whose waits for locks are bounded.
+    /// Statement that begins a transaction with bounded waits for locks.
     begin: String,
-    /// The session bounds its waits for locks by itself.
+    /// True if the session bounds its waits for locks by itself.
     is_bounded: bool,
-    /// The server has warned that a commit may not be everywhere it should be.
+    /// True if the server has warned that a commit may not be replicated as it should be.
     warned: Arc<AtomicBool>,
-    /// Nothing more can be said over it.
+    /// True if the connection can no longer be used.
     broken: bool,
 }
 
@@ -65,7 +65,7 @@ impl Dialer {
     /// Connects. Nothing was written if this fails.
     pub(super) async fn connect(&self) -> Result<Link, DbError> {
         let (connected, is_bounded) = match self.connect_with(&self.bounded()).await {
-            // A pooler that does not pass options on. It says so before anything else.
+            // A pooler that does not forward options says so before anything else.
             Err(error) if is_refused_parameter(&error) => {
                 (self.connect_with(&self.address.config).await, false)
             }
@@ -100,18 +100,18 @@ impl Dialer {
 }
 
 impl Dialer {
-    /// Connections to this address.
+    /// Returns a dialer for connections to this address.
     pub(super) fn new(address: DatabaseAddress, tls: Tls, patience: Duration) -> Dialer {
         Dialer { address, tls, patience, lock_wait: patience * 2 / 5, expected: Expected::default() }
     }
 
-    /// Connections for changes that travel in groups.
+    /// Returns a dialer for connections whose changes are sent in groups.
     pub(super) fn for_groups(&self) -> Dialer {
         Dialer { lock_wait: self.lock_wait.min(GROUP_LOCK_WAIT), ..self.clone() }
     }
 
-    /// The address, and no wait for a lock that outlasts our patience: whoever leaves a connection does not end what
-    /// waits on its other side.
+    /// Returns the configuration with a lock timeout shorter than the answer's: dropping a connection does
+    /// not end a statement that waits on the server.
     fn bounded(&self) -> tokio_postgres::Config {
         let mut config = self.address.config.clone();
         let given = config.get_options().unwrap_or_default().to_owned();
@@ -122,8 +122,8 @@ impl Dialer {
         config
     }
 
-    /// Connects with the password that is found for the address. With `sslmode=prefer`, a server whose TLS cannot be used, or
-    /// that wants none, is asked again without.
+    /// Connects with the password that is found for the address. With `sslmode=prefer`, a server whose TLS
+    /// cannot be used, or that refuses it, is tried again without TLS.
     async fn connect_with(&self, config: &tokio_postgres::Config) -> Result<ClientAndConnection, DbError> {
         let found = password::find(&self.address);
         let mut config = config.clone();
@@ -167,15 +167,16 @@ impl Dialer {
     }
 }
 
-/// Why one attempt to connect has no connection.
+/// Reason why one attempt to connect failed.
 enum ConnectFailure {
-    /// The driver or the server said so.
+    /// The driver or the server failed the attempt.
     Failed(tokio_postgres::Error),
     /// No answer came in time.
     Late,
 }
 
-/// Whether another attempt without TLS may go better: no handshake, or a rule in `pg_hba.conf` against it.
+/// Returns true if an attempt without TLS may succeed: the handshake failed, or a rule in `pg_hba.conf`
+/// forbids TLS.
 fn is_about_tls(error: &tokio_postgres::Error) -> bool {
     match error.as_db_error() {
         Some(said) => said.code().code() == "28000",
@@ -183,7 +184,7 @@ fn is_about_tls(error: &tokio_postgres::Error) -> bool {
     }
 }
 
-/// What a connection is made of: what sends, and what carries.
+/// Parts of a connection: the client that sends, and the task that transports.
 type ClientAndConnection = (
     Client,
     tokio_postgres::Connection<
@@ -192,31 +193,32 @@ type ClientAndConnection = (
     >,
 );
 
-/// PgBouncer: `unsupported startup parameter: options`, or `… in options: lock_timeout`.
+/// Returns true for PgBouncer's `unsupported startup parameter: options`, or `… in options: lock_timeout`.
 fn is_refused_parameter(error: &DbError) -> bool {
     error.to_string().contains("unsupported startup parameter")
 }
 
 impl Drop for Link {
-    /// The socket goes with the driver. The server finds out by itself, and finishes what it was sent.
+    /// Drops the socket with the driver. The server notices by itself, and finishes the statements that it
+    /// received.
     fn drop(&mut self) {
         self.driver.abort();
     }
 }
 
 impl Link {
-    /// Whether it can still be used.
+    /// Returns true if the connection can still be used.
     pub(super) fn is_usable(&self) -> bool {
         !self.broken && !self.client.is_closed()
     }
 
-    /// Ends it as a broken network would, for tests.
+    /// Ends the connection as a broken network would, for tests.
     pub(super) fn lose(&mut self) {
         self.broken = true;
         self.driver.abort();
     }
 
-    /// Several statements that take effect together, or not at all: their rows. One is a transaction by itself where
+    /// Runs several statements atomically, and returns their rows. A single one is a transaction by itself if
     /// the session bounds its waits.
     pub(super) async fn write(
         &mut self,
@@ -234,8 +236,8 @@ impl Link {
         self.checked(result)
     }
 
-    /// Several statements in one transaction and in one go: their rows. One that fails takes all back. Without
-    /// `commit`, the transaction stays open, also after an error.
+    /// Sends several statements in one transaction without waiting in between, and returns their rows. If one
+    /// fails, all are rolled back. Without `commit`, the transaction stays open, even after an error.
     pub(super) async fn transaction(
         &mut self,
         statements: &[(&'static str, Vec<SqlValue<'_>>)],
@@ -246,7 +248,7 @@ impl Link {
             ready.push(self.ready(sql, values).await?);
         }
         let sending = async {
-            // Polled in this order, so sent in this order, without waiting for one another's answers.
+            // Polled in this order, so sent in this order, without waiting for each other's answers.
             let begin = self.client.batch_execute(&self.begin);
             let all = futures_util::future::join_all(
                 statements
@@ -284,7 +286,7 @@ impl Link {
         let result = within(self.patience, self.client.prepare_typed(sql, &types)).await;
         let statement = match result {
             Ok(statement) => statement,
-            // Nothing but a preparation was sent, so nothing was written.
+            // Only a preparation was sent, so nothing was written.
             Err(error) => {
                 let lost = error.is_ambiguous();
                 self.broken |= lost;
@@ -319,7 +321,7 @@ impl Link {
         }
     }
 
-    /// Marks the connection as broken if it is, and a commit that the server doubts as lost.
+    /// Marks the connection as broken if it is, and turns a commit that the server doubts into a lost one.
     fn checked<T>(&mut self, result: Result<T, DbError>) -> Result<T, DbError> {
         let result = match result {
             Ok(_) if self.warned.swap(false, Ordering::SeqCst) => {
@@ -329,13 +331,14 @@ impl Link {
         };
         match &result {
             Err(DbError::Lost(_)) => self.broken = true,
-            // A prepared statement that no longer fits, or is gone: somebody altered the table, or reset the session.
-            // Nothing was written, and a new connection prepares anew.
+            // A prepared statement that no longer fits, or is gone: the table was altered, or the session
+            // reset. Nothing was written, and a new connection prepares again.
             Err(DbError::Refused { code, message }) if matches!(code.as_str(), "0A000" | "26000") => {
                 self.broken = true;
                 return Err(DbError::Unconnected(message.clone()));
             }
-            // It only reads: a failover has made another the one that writes. The next connection finds it.
+            // The server is read-only: after a failover, another one is writable. The next connection finds
+            // it.
             Err(DbError::Refused { code, .. }) if code == "25006" => self.broken = true,
             Ok(_) | Err(_) => {}
         }
@@ -366,7 +369,7 @@ async fn within<T>(
     }
 }
 
-/// What the driver's error means.
+/// Returns the meaning of the driver's error.
 fn db_error(error: &tokio_postgres::Error) -> DbError {
     match error.as_db_error() {
         Some(said) => DbError::from_sqlstate(said.code().code(), said.message().to_owned()),
@@ -374,7 +377,7 @@ fn db_error(error: &tokio_postgres::Error) -> DbError {
     }
 }
 
-/// An error with what caused it.
+/// Returns an error with its causes.
 fn reason(error: &tokio_postgres::Error) -> String {
     let mut told = error.to_string();
     let mut cause = std::error::Error::source(error);

@@ -1,5 +1,5 @@
-//! Changes whose record another transaction holds. They wait here, outside of the lanes, so that a locked record costs its
-//! neighbours nothing; now and then one of them is tried alone.
+//! Changes whose record another transaction holds. They wait here, outside of the lanes, so that a locked
+//! record does not delay others; from time to time one of them is tried alone.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,11 +13,11 @@ use tokio::time::Instant;
 use super::errors::DbError;
 use super::job::{Pending, Work};
 
-/// How long after a locked record was met it is tried again, at first and at most.
+/// Shortest and longest pause before a locked record is tried again.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Records that are remembered as locked, before those are dropped that nobody asked for lately.
+/// Number of remembered locked records above which those without recent changes are dropped.
 const MANY: usize = 1024;
 
 /// A record that another transaction holds.
@@ -26,7 +26,7 @@ struct LockedRecord {
     pause: Duration,
 }
 
-/// When a change of a record may be tried.
+/// Time at which a change of a record may be tried.
 enum LockTurn {
     /// At once: the record is not known to be locked.
     Free,
@@ -36,20 +36,20 @@ enum LockTurn {
     Later,
 }
 
-/// Where changes wait for locks of others.
+/// Waiting room for changes of locked records.
 #[derive(Clone)]
 pub(super) struct WaitingRoom {
     jobs: WeakSender<Pending>,
     held: Arc<Mutex<HashMap<RecordId, LockedRecord>>>,
     waiting: Arc<AtomicUsize>,
-    /// How long a change waits in all.
+    /// Longest total wait of a change.
     patience: Duration,
-    /// How many changes may wait.
+    /// Maximum number of waiting changes.
     room: usize,
 }
 
 impl WaitingRoom {
-    /// Hands changes back to this queue.
+    /// Returns a waiting room that returns changes to this queue.
     pub(super) fn new(jobs: WeakSender<Pending>, patience: Duration, room: usize) -> WaitingRoom {
         WaitingRoom { jobs, held: Arc::default(), waiting: Arc::default(), patience, room }
     }
@@ -58,7 +58,8 @@ impl WaitingRoom {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives the change back if it may be tried now. One change of a locked record is tried at a time, the others wait.
+    /// Returns the change if it may be tried now. One change of a locked record is tried at a time, the
+    /// others wait.
     pub(super) fn admit(&self, pending: Pending) -> Option<Pending> {
         let (Work::Claim(_) | Work::Apply(..)) = &pending.job.work else { return Some(pending) };
         let Some(id) = pending.job.work.record_id() else { return Some(pending) };
@@ -84,7 +85,7 @@ impl WaitingRoom {
         }
     }
 
-    /// Remembers that the record of this change is locked, and lets the change wait.
+    /// Remembers that the record of this change is locked, and makes the change wait.
     pub(super) fn locked(&self, pending: Pending) {
         if let Some(id) = pending.job.work.record_id() {
             let now = Instant::now();
@@ -99,12 +100,12 @@ impl WaitingRoom {
         self.wait(pending);
     }
 
-    /// Forgets that the record was locked: a change of it was tried, and met no lock.
+    /// Forgets that the record was locked: a try of a change met no lock.
     pub(super) fn free(&self, id: &RecordId) {
         self.held().remove(id);
     }
 
-    /// Hands the change back to the lanes when it may be tried, or answers it if it has waited long enough.
+    /// Returns the change to the lanes when it may be tried, or answers it if it has waited long enough.
     fn wait(&self, pending: Pending) {
         let id = pending.job.work.record_id();
         let next = id.and_then(|id| self.held().get(&id).map(|held| held.next_try));

@@ -1,16 +1,18 @@
 //! Records in PostgreSQL: the store for several gateways, and for services that keep their own data there.
 //!
-//! `address.rs`, `password.rs` and `link.rs` connect, `expected.rs` refuses another store, `clock.rs` notices that the clock was set, `schema.rs` has the tables, `queries.rs` all SQL about one record, `group.rs` the
-//! same about many, `rows.rs` what a row means, `lane.rs` how changes travel in groups and what becomes of those whose
-//! answer was lost, `job.rs` and `decide.rs` what it carries and what is decided about it, `locked.rs` where changes of a
-//! locked record wait, `known.rs` which
-//! completions need no look first, `side_link.rs` a connection beside the lanes, `upkeep.rs` sweeps and reaps, `records.rs` shows records, `outbox.rs` hands messages to workers,
-//! `phases.rs` writes the phases of commands, `evidence.rs` keeps what others say about commands, `usage.rs` what everybody has used, `doctor.rs` looks at a
-//! database without changing it, `errors.rs` says what PostgreSQL's errors mean.
+//! The SQL keeps to the common subset of PostgreSQL's relatives: one primary key of bytes, `ON CONFLICT DO
+//! NOTHING` without a target, guarded writes whose row count decides, `now()`, and on the path of a request
+//! no named locks, sequences, triggers or foreign keys.
 //!
-//! The SQL keeps to what PostgreSQL's relatives share: one primary key of bytes, `ON CONFLICT DO NOTHING` without a
-//! target, guarded writes whose row count decides, `now()`, and on the way of a request no locks by name, sequences,
-//! triggers or foreign keys.
+//! - Connection: `address.rs`, `password.rs`, `tls.rs`, `link.rs`; `expected.rs` refuses another store;
+//!   `clock.rs` notices a clock that was set; `side_link.rs` is a connection beside the lanes; `errors.rs`
+//!   interprets errors.
+//! - Records: `schema.rs` has the tables, `queries.rs` all SQL about one record, `group.rs` that about many,
+//!   `rows.rs` the meaning of a row, `records.rs` shows records, `upkeep.rs` sweeps and reaps.
+//! - Changes: `lane.rs` sends them in groups and pursues lost answers, `job.rs` and `decide.rs` hold and
+//!   decide them, `locked.rs` is the queue for locked records, `known.rs` completes without a read.
+//! - More: `outbox.rs` messages, `phases.rs` phases, `evidence.rs` received evidence, `usage.rs` quotas,
+//!   `doctor.rs` the examination of a database without changes.
 
 mod address;
 mod api_keys;
@@ -79,16 +81,16 @@ use side_link::SideLink;
 pub use standbys::Standbys;
 pub use steps::confirm_phase;
 
-/// How a database is used.
+/// Options of a PostgreSQL store.
 #[derive(Clone, Debug)]
 pub struct PostgresOptions {
-    /// How many connections carry changes. More carry less each: few are fast.
+    /// Number of connections that send changes. More connections send less each: few are fast.
     pub lanes: usize,
-    /// How many changes may wait for a connection; more are refused at once.
+    /// Maximum number of changes that wait for a connection; more are refused at once.
     pub queue: usize,
-    /// How long an answer of the database may take. After that its connection is dropped.
+    /// Timeout of an answer of the database. After it, the connection is dropped.
     pub patience: Duration,
-    /// What this process may do with the database.
+    /// Access of this process to the database.
     pub access: Access,
 }
 
@@ -98,10 +100,10 @@ impl Default for PostgresOptions {
     }
 }
 
-/// Why a database cannot be used. Each says what to do about it.
+/// Reason why a database cannot be used, with advice.
 #[derive(Debug, thiserror::Error)]
 pub enum PostgresOpenError {
-    /// It cannot be reached, or does not let us in.
+    /// The database cannot be reached, or refuses the login.
     #[error(
         "cannot use the PostgreSQL database {address}: {why}; see that the server runs there, and that the address of \
          the store has the right host, port, database and user; a password that is not in it is read from PGPASSWORD or from \
@@ -110,10 +112,10 @@ pub enum PostgresOpenError {
     Unreachable {
         /// The database, without user or password.
         address: String,
-        /// What the driver or the server said.
+        /// Message of the driver or the server.
         why: String,
     },
-    /// It was written by a newer version.
+    /// A newer version wrote the database.
     #[error(
         "{address} has schema version {found}, and this version of Semel knows versions up to {}; run \
          the version of Semel that wrote it, or a newer one",
@@ -122,10 +124,10 @@ pub enum PostgresOpenError {
     NewerSchema {
         /// The database.
         address: String,
-        /// Its version.
+        /// Schema version of the database.
         found: i64,
     },
-    /// It was written by an older version, and may only be read.
+    /// An older version wrote the database, and this process may only read.
     #[error(
         "{address} has schema version {found}, and this version of Semel reads version {}. Nothing was changed: run \
          `semel migrate`, or start the gateway, to bring it forward; or read it with the version of Semel that wrote it",
@@ -134,10 +136,10 @@ pub enum PostgresOpenError {
     OlderSchema {
         /// The database.
         address: String,
-        /// Its version; 0 if it has no tables yet.
+        /// Schema version of the database; 0 if it has no tables yet.
         found: i64,
     },
-    /// The tables cannot be made or changed.
+    /// The tables cannot be created or changed.
     #[error(
         "{address}: cannot bring it to schema version {}: {why}; run `semel migrate` with a role that \
          may create tables",
@@ -146,7 +148,7 @@ pub enum PostgresOpenError {
     NotMigrated {
         /// The database.
         address: String,
-        /// What the server said.
+        /// Message of the server.
         why: String,
     },
     /// TLS cannot be set up, or the server's certificate is not trusted.
@@ -154,7 +156,7 @@ pub enum PostgresOpenError {
     Tls {
         /// The database, without user or password.
         address: String,
-        /// What is wrong, and which parameter of the address changes it.
+        /// Description of the fault, with the parameter of the address that changes it.
         why: String,
     },
 }
@@ -173,28 +175,28 @@ pub struct PostgresStore {
     tier: Arc<std::sync::Mutex<KnownTier>>,
 }
 
-/// What the server promised when it was last asked.
+/// Tier that the server promised when it was last asked.
 pub(super) struct KnownTier {
     tier: Tier,
     asked: tokio::time::Instant,
 }
 
-/// How many statements carried how many changes: the second by the first is what travelling together saves.
+/// Numbers of statements and of the changes that they carried: their ratio is the saving by groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// Statements that wrote.
+    /// Number of writing statements.
     pub writes: u64,
-    /// Changes that they carried.
+    /// Number of changes that they carried.
     pub changes: u64,
 }
 
 impl PostgresStore {
-    /// Connects, and brings the database to this version's schema where needed.
+    /// Connects, and migrates the database to this version's schema if needed.
     pub async fn open(address: &DatabaseAddress) -> Result<PostgresStore, PostgresOpenError> {
         PostgresStore::open_with(address, &PostgresOptions::default()).await
     }
 
-    /// The same, with options.
+    /// Opens a store with these options.
     pub async fn open_with(
         address: &DatabaseAddress,
         options: &PostgresOptions,
@@ -224,14 +226,14 @@ impl PostgresStore {
             tokio::spawn(lane.run());
         }
         let outbox = outbox::Connections::new(&dialer, &levers.clock);
-        // Sweeps, the polls of workers and lists do not wait for one another.
+        // Sweeps, worker polls and lists do not wait for one another.
         let sweeps = SideLink::new(dialer.for_groups(), None, levers.clock.clone());
         let polls = SideLink::new(dialer.clone(), Some(link), levers.clock.clone());
         let reports = SideLink::new(dialer.clone(), None, levers.clock.clone());
         Ok(PostgresStore { jobs: sender, sweeps, polls, reports, outbox, dialer, levers, counters, tier })
     }
 
-    /// Moves this store's present into the future, for tests: nobody has to wait for a lease to end.
+    /// Moves this store's time into the future, for tests that would otherwise wait for a lease expiry.
     #[cfg(feature = "test-levers")]
     pub fn shift_clock(&self, by: Duration) {
         let millis = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
@@ -245,13 +247,13 @@ impl PostgresStore {
         self.levers.clock.jumped.fetch_add(millis, Ordering::SeqCst);
     }
 
-    /// The next write is made, and its answer lost with its connection, for tests.
+    /// Loses the answer of the next write together with its connection, for tests. The write is made.
     #[cfg(feature = "test-levers")]
     pub fn lose_next_answer(&self) {
         self.levers.lose_answer.store(true, Ordering::SeqCst);
     }
 
-    /// How many statements carried how many changes so far.
+    /// Returns the numbers of statements and changes so far.
     pub fn sent(&self) -> Sent {
         Sent {
             writes: self.counters.writes.load(Ordering::Relaxed),
@@ -263,8 +265,8 @@ impl PostgresStore {
         self.tier.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Asks the server what it promises, unless it was asked within this time. Sweeps do this now and then: settings and
-    /// standbys change while a gateway runs.
+    /// Asks the server for its tier, unless it was asked within this time. Sweeps do this regularly: settings
+    /// and standbys change while a gateway runs.
     pub async fn read_tier_again(&self, interval: Duration) {
         {
             let mut known = self.known_tier();
@@ -290,7 +292,7 @@ impl PostgresStore {
         }
     }
 
-    /// Hands the work to a lane and waits until it is done. What was handed over is done even if nobody waits.
+    /// Queues the work for a lane and waits until it is done. Queued work is done even if its caller leaves.
     async fn send(&self, work: Work) -> Result<JobResult, StoreError> {
         let (reply, done) = oneshot::channel();
         self.jobs.try_send(Pending::new(work, reply)).map_err(|error| {
@@ -318,14 +320,14 @@ impl PostgresStore {
     }
 }
 
-/// Brings a database to this version's schema, and says which version that is.
+/// Migrates a database to this version's schema. Returns the schema version.
 pub async fn migrate_database(address: &DatabaseAddress) -> Result<i64, PostgresOpenError> {
     let (_, mut link) = connect(address, &PostgresOptions::default()).await?;
     migrate(address, &mut link).await?;
     Ok(schema::known_version())
 }
 
-/// Whether the database has the tables of any version of Semel. Changes nothing.
+/// Returns true if the database has the tables of any version of Semel. Changes nothing.
 pub async fn has_tables(address: &DatabaseAddress) -> Result<bool, PostgresOpenError> {
     let (_, mut link) = connect(address, &PostgresOptions::default()).await?;
     let found = schema::version(&mut link).await.map_err(|error| unreachable(address, &error))?;
@@ -343,7 +345,7 @@ async fn connect(
     Ok((dialer, link))
 }
 
-/// Brings the tables to this version's schema; where they may only be read, refuses any other.
+/// Migrates the tables to this version's schema; with read access, refuses any other schema.
 async fn prepare(
     address: &DatabaseAddress,
     access: Access,
@@ -373,7 +375,7 @@ async fn migrate(address: &DatabaseAddress, link: &mut link::Link) -> Result<(),
     }
 }
 
-/// Remembers which store this is: no later connection may lead to another.
+/// Remembers the identity of this store: no later connection may lead to another.
 async fn learn(
     address: &DatabaseAddress,
     dialer: &Dialer,

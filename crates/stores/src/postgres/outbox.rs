@@ -1,7 +1,8 @@
-//! Messages in PostgreSQL: all SQL about delivering them. They come into it by `push_message`.
+//! Messages in PostgreSQL: all SQL about their delivery. `push_message` inserts them.
 //!
-//! Workers pass over what another one is just taking (`SKIP LOCKED`), and every write carries the epoch and the token of
-//! its take. Each statement is a transaction of its own, but where the message's command changes with it.
+//! Workers skip messages that another one is taking (`SKIP LOCKED`), and every write carries the epoch and
+//! the token of its take. Each statement is a transaction of its own, unless the message's command changes
+//! with it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -23,7 +24,7 @@ use super::queries::{lock_command, tell};
 use super::schema;
 use super::side_link::SideLink;
 
-/// How many connections there are for messages: some deliveries end while others are written down.
+/// Number of connections for messages: some deliveries end while others are recorded.
 const CONNECTIONS: usize = 4;
 
 macro_rules! columns {
@@ -63,13 +64,13 @@ macro_rules! columns {
     };
 }
 
-/// Messages that one take looks at: some of them may have to wait for others, and are marked.
+/// Number of messages that one take looks at: some may have to wait for others, and are marked.
 const WINDOW: usize = 64;
 
-/// Takes of one call at most, while it meets messages that have to wait.
+/// Maximum number of takes per call, while it meets messages that have to wait.
 const ROUNDS: usize = 4;
 
-/// Messages that are due, the longest due first.
+/// Selects due messages, the longest due first.
 macro_rules! due {
     ($limit:literal) => {
         concat!(
@@ -84,7 +85,8 @@ macro_rules! due {
     };
 }
 
-/// Of one command only the first message that is not delivered. The number of those that were looked at comes with each.
+/// Takes only the first undelivered message of each command. Each row carries the number of messages that
+/// were looked at.
 pub(super) const TAKE: &str = concat!(
     "WITH ",
     due!("$5"),
@@ -103,8 +105,8 @@ pub(super) const TAKE: &str = concat!(
     ") SELECT taken.*, counted.number FROM (SELECT count(*) AS number FROM due) AS counted LEFT JOIN taken ON true"
 );
 
-/// Messages that are due and have to wait, with the one before them in their command, which is locked: it cannot end until
-/// both are marked. What another is about to change is passed over.
+/// Selects due messages that have to wait, with the one before them in their command. That one is locked: it
+/// cannot end until both are marked. Messages that another transaction is changing are skipped.
 const WAITING_FOR: &str = concat!(
     "WITH ",
     due!("$2"),
@@ -121,8 +123,9 @@ const HOLD: &str = "UPDATE semel_outbox SET holds = 1 WHERE event_id = ANY($1) A
 
 const BLOCK: &str = "UPDATE semel_outbox SET blocked = 1 WHERE event_id = ANY($1) AND state = 'pending'";
 
-/// The next message of a command waits no longer for the one in this place. One that still has to wait for another is marked
-/// again. Sent after that one has ended and in its transaction: it sees everybody who marked a message before.
+/// Unblocks the next message of a command after the one at this position. A message that still has to wait
+/// for another is marked again. Sent after that one has ended and in its transaction, so that it sees every
+/// earlier mark.
 const UNBLOCK: &str = "
     UPDATE semel_outbox SET blocked = 0 WHERE event_id = (
         SELECT event_id FROM semel_outbox WHERE operation_id = $1 AND position > $2 AND state <> 'delivered'
@@ -132,7 +135,7 @@ const ACCEPT: &str = "
     UPDATE semel_outbox SET provider_reference = $4
     WHERE event_id = $1 AND epoch = $2 AND token = $3 AND state = 'pending' RETURNING epoch";
 
-/// One that is tried again is in nobody's hand any more; of one that is done it stays known who did it.
+/// Settles a message. A retried one is released; a finished one keeps the token of its worker.
 const SETTLE: &str = concat!(
     "UPDATE semel_outbox SET state = $5, due_at = n.now + $6,
          token = CASE $5 WHEN 'pending' THEN NULL ELSE token END, last_error = coalesce($7, last_error),
@@ -143,7 +146,7 @@ const SETTLE: &str = concat!(
       RETURNING epoch"
 );
 
-/// The same for a message that holds the one behind it, which the transaction frees after this.
+/// Settles a message that blocks the one behind it, which the same transaction unblocks after this.
 const SETTLE_HOLDER: &str = concat!(
     "UPDATE semel_outbox SET state = 'delivered', due_at = n.now, last_error = coalesce($5, last_error), done_at = n.now
      FROM ",
@@ -151,7 +154,8 @@ const SETTLE_HOLDER: &str = concat!(
     " WHERE event_id = $2 AND epoch = $3 AND token = $4 AND state = 'pending' RETURNING operation_id, position"
 );
 
-/// The action, its message's kind and the reason, for a message that is dead, or pending and in nobody's hand.
+/// Changes a message that is dead, or pending and held by no worker, and writes the note: the action, the
+/// message's kind and the reason.
 macro_rules! intervene {
     ($statement:literal) => {
         concat!(
@@ -166,7 +170,7 @@ macro_rules! intervene {
     };
 }
 
-/// The epoch rises, so that whoever had it cannot write about it any more.
+/// Retries a message. The epoch rises, which fences the last worker.
 const RETRY: &str = intervene!(
     "UPDATE semel_outbox SET state = 'pending', due_at = $2, attempts = 0, epoch = epoch + 1, token = NULL,
          done_at = NULL"
@@ -174,7 +178,7 @@ const RETRY: &str = intervene!(
 
 const DISCARD: &str = intervene!("DELETE FROM semel_outbox");
 
-/// How many messages of a command are not delivered.
+/// Counts the undelivered messages of a command.
 const UNDELIVERED: &str =
     "SELECT count(*) FROM semel_outbox WHERE operation_id = $1 AND state <> 'delivered'";
 
@@ -201,7 +205,8 @@ macro_rules! list {
 
 const LIST: &str = list!("($1::text IS NULL OR state = $1)");
 
-/// Dead messages are few among many: they have an index, which only a constant finds.
+/// Lists dead messages. They are few among many and have a partial index, which only a constant in the query
+/// uses.
 const LIST_DEAD: &str = list!("state = 'dead' AND $1::text = 'dead'");
 
 const REAP: &str = concat!(
@@ -219,7 +224,7 @@ const DEPTH: &str = "
             + (SELECT count(*) FROM semel_outbox WHERE state = 'pending' AND blocked = 1),
         (SELECT count(*) FROM semel_outbox WHERE state = 'dead')";
 
-/// The connections for messages, made when they are needed.
+/// Connections for messages, made when they are needed.
 pub(super) struct Connections {
     all: Vec<SideLink>,
     turn: AtomicUsize,
@@ -236,8 +241,8 @@ impl Connections {
     }
 }
 
-/// Changes a message, and with it, in one transaction, the command that sent it, if there is something to say about that.
-/// `false` if the message did not change.
+/// Changes a message and, in the same transaction, the command that sent it, if the change affects it.
+/// Returns `false` if the message did not change.
 async fn with_command(
     link: &mut Link,
     command: OperationId,
@@ -268,7 +273,7 @@ async fn with_command(
     changed
 }
 
-/// Frees the message behind the one that has ended: the row has its command and its place.
+/// Unblocks the message behind the one that has ended: the row has its command and its position.
 async fn unblock_after(link: &mut Link, ended: &SqlRow) -> Result<(), DbError> {
     let (Some(command), Some(place)) = (ended.uuid(0), ended.int(1)) else {
         return Err(DbError::unreadable("position", "there is none"));
@@ -276,7 +281,7 @@ async fn unblock_after(link: &mut Link, ended: &SqlRow) -> Result<(), DbError> {
     link.query(UNBLOCK, &[SqlValue::Uuid(command), SqlValue::Int(Some(place))]).await.map(|_| ())
 }
 
-/// Sends statements as one transaction: committed if `work` says that something changed.
+/// Runs statements as one transaction, committed if `work` reports a change.
 pub(super) async fn in_transaction<T>(
     link: &mut Link,
     work: impl AsyncFnOnce(&mut Link) -> Result<Option<T>, DbError>,
@@ -287,8 +292,8 @@ pub(super) async fn in_transaction<T>(
     changed
 }
 
-/// Marks messages that are due and have to wait, so that nobody looks at them before the one in front of them has ended. Says
-/// how many.
+/// Marks due messages that have to wait, so that no take looks at them before the one in front of them has
+/// ended. Returns their number.
 async fn block(link: &mut Link, offset: i64) -> Result<usize, DbError> {
     let blocked = in_transaction(link, async |link: &mut Link| {
         let pairs = link.query(WAITING_FOR, &[SqlValue::Int(Some(offset)), count(WINDOW)]).await?;
@@ -303,7 +308,7 @@ async fn block(link: &mut Link, offset: i64) -> Result<usize, DbError> {
     Ok(blocked.await?.unwrap_or(0))
 }
 
-/// Settles a delivered message that holds the one behind it.
+/// Settles a delivered message that blocks the one behind it.
 async fn settle_holder(
     link: &mut Link,
     fence: &MessageFence,
@@ -394,7 +399,7 @@ impl Outbox for PostgresStore {
                     }
                     match block(link, offset).await {
                         Ok(1..) => {}
-                        // Those in hand are delivered, and not left to the end of their lease.
+                        // Taken messages are delivered now, and not left to the end of their lease.
                         Err(error) if taken.is_empty() => return Err(error),
                         Ok(0) | Err(_) => break,
                     }
@@ -448,7 +453,7 @@ impl Outbox for PostgresStore {
                     None => {
                         let settled = link.query(SETTLE, &values).await?.len() == 1;
                         match state {
-                            // Nothing changed: it holds another, or somebody else has it.
+                            // Nothing changed: the message blocks another, or another worker has it.
                             MessageState::Delivered if !settled => {
                                 settle_holder(link, &fence, why.as_deref(), offset).await
                             }

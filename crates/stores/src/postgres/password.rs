@@ -1,6 +1,6 @@
-//! The password where the address has none: `PGPASSWORD`, or the password file, as libpq finds them.
+//! The password for an address without one: `PGPASSWORD`, or the password file, in libpq's order.
 //!
-//! Called for each connection, so that a password that was changed is used without a restart.
+//! Called for each connection, so that a changed password is used without a restart.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -12,12 +12,12 @@ use tokio_postgres::config::Host;
 
 use super::address::DatabaseAddress;
 
-/// The size up to which a password file is read.
+/// Largest password file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Permissions of the group and of others: libpq refuses a file that has any of them.
 const SHARED: u32 = 0o077;
 
-/// A password that is not in the address, and what is to be said about the file it should be in.
+/// A password from outside of the address, and a remark about the password file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct FoundPassword {
     pub(super) password: Option<String>,
@@ -25,7 +25,8 @@ pub(super) struct FoundPassword {
 }
 
 impl FoundPassword {
-    /// What to add to an error of the login: the file that the password is from, or why a file was not used.
+    /// Returns the addition to a login error: the file of the password, or the reason why a file was not
+    /// used.
     pub(super) fn remark(&self, error: &tokio_postgres::Error) -> String {
         let is_login = match error.as_db_error() {
             Some(said) => said.code().code().starts_with("28"),
@@ -35,7 +36,7 @@ impl FoundPassword {
     }
 }
 
-/// Finds the password of this address, unless the address has it.
+/// Finds the password of this address, unless the address has one.
 pub(super) fn find(address: &DatabaseAddress) -> FoundPassword {
     find_in(address, &|name| std::env::var_os(name).filter(|value| !value.is_empty()))
 }
@@ -67,9 +68,9 @@ fn find_in(address: &DatabaseAddress, environment: &dyn Fn(&str) -> Option<OsStr
     }
 }
 
-/// The text of the file; none if there is no file.
+/// Returns the text of the file; `None` if there is no file.
 fn read(path: &Path) -> Result<Option<String>, String> {
-    // Looked at before it is opened: opening a pipe would wait for its writer.
+    // Checked before it is opened: opening a pipe would wait for its writer.
     let metadata = match std::fs::metadata(path) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -87,7 +88,8 @@ fn read(path: &Path) -> Result<Option<String>, String> {
     Ok(Some(text))
 }
 
-/// The password of the first line that fits. One connection string has one password, so hosts of one address must agree.
+/// Returns the password of the first matching line. One connection string has one password, so hosts of one
+/// address must agree.
 fn look_up(file: &str, address: &DatabaseAddress) -> Result<Option<String>, &'static str> {
     let config = &address.config;
     let system_user = || std::env::var("USER").unwrap_or_default();
@@ -111,7 +113,7 @@ fn look_up(file: &str, address: &DatabaseAddress) -> Result<Option<String>, &'st
     }
 }
 
-/// The password of this line, if its four other fields are these or `*`.
+/// Returns the password of this line, if its four other fields match or are `*`.
 fn fitting(line: &str, wanted: &[&str; 4]) -> Option<String> {
     if line.starts_with('#') {
         return None;
@@ -119,14 +121,14 @@ fn fitting(line: &str, wanted: &[&str; 4]) -> Option<String> {
     let mut rest = line;
     for wanted in wanted {
         let (field, after) = field(rest);
-        // A star that is escaped is a name.
+        // An escaped star is a name.
         let fits = rest.starts_with("*:") || field == *wanted;
         rest = after.filter(|_| fits)?;
     }
     Some(field(rest).0).filter(|password| !password.is_empty())
 }
 
-/// The text up to the next colon, and what follows it. A backslash takes the character after it as it is.
+/// Returns the text up to the next colon, and the text after it. A backslash escapes the next character.
 fn field(text: &str) -> (String, Option<&str>) {
     let mut field = String::new();
     let mut letters = text.char_indices();

@@ -1,7 +1,8 @@
 //! The phases of a command, written under its fence within a transaction of a service's own.
 //!
-//! Whoever writes a phase holds the record's row until the COMMIT. So nobody can take the command up in between, and
-//! once somebody has, everything that was written before can be read, and nothing more is added.
+//! The writer of a phase holds the record's row until the COMMIT, so no other executor can acquire the
+//! command in between. Once one has, it can read everything that was written before, and nothing more is
+//! added.
 
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use super::queries::tell;
 use super::session::{BEGIN, commit_as_begun, is_joined};
 use super::steps;
 
-/// The row of a record that is being carried out under this fence, until the transaction ends.
+/// Locks the row of a record that runs under this fence, until the transaction ends.
 const HOLD: &str = concat!(
     "SELECT (",
     is_joined!(),
@@ -22,28 +23,28 @@ const HOLD: &str = concat!(
     ", partly_done FROM semel_records WHERE id = $1 AND epoch = $2 AND token = $3 AND state = 'processing' FOR UPDATE"
 );
 
-/// Whether a command is still carried out under this fence.
+/// State of a command under a fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
-    /// It is, and stays so until the transaction ends.
+    /// The command runs under this fence, until the transaction ends.
     Held {
-        /// Whether the record says that a part of the command is done.
+        /// True if the record says that a part of the command is done.
         partly_done: bool,
     },
-    /// Somebody else has it, or it is settled.
+    /// Another executor has the command, or it is settled.
     Fenced,
-    /// It is, but the transaction is not the one that [`begin_phase`] began: somebody has ended that.
+    /// The command runs under this fence, but the transaction that [`begin_phase`] began was ended.
     Ended,
 }
 
-/// Begins a transaction in which a phase is written. A process that stands still in the middle of it loses its
-/// session after `idle`, so that it does not hold its locks for longer.
+/// Begins a transaction in which a phase is written. A process that hangs in it loses its session after
+/// `idle`, so that its locks are released.
 pub fn begin_phase(idle: Duration) -> String {
     let idle = idle.as_millis().clamp(1, 86_400_000);
     format!("{BEGIN}, set_config('idle_in_transaction_session_timeout', '{idle}ms', true)")
 }
 
-/// Sees to it that nobody else takes up the command before the transaction ends.
+/// Locks the command, so that no other executor acquires it before the transaction ends.
 pub async fn hold(db: &mut impl Executor, id: &RecordId, fence: Fence) -> Result<Hold, DbError> {
     let values = [
         SqlValue::Bytes(Some(id.as_bytes())),
@@ -59,8 +60,8 @@ pub async fn hold(db: &mut impl Executor, id: &RecordId, fence: Fence) -> Result
     })
 }
 
-/// Writes about a phase of the command that is held, and with its first phase that is done, that a part of the command is.
-/// `false` if there is no such phase.
+/// Writes the mark of a phase of the held command; with the first finished phase, marks the command as partly
+/// done. Returns `false` if there is no such phase.
 pub async fn mark(
     db: &mut impl Executor,
     id: &RecordId,
@@ -69,7 +70,7 @@ pub async fn mark(
     partly_done: bool,
 ) -> Result<bool, DbError> {
     if mark.is_done() && !partly_done && !tell(db, id, &Event::Advance, 0).await? {
-        // Not while its row is held.
+        // Cannot happen while its row is held.
         return Ok(false);
     }
     steps::write(db, command, mark).await

@@ -1,7 +1,7 @@
-//! All SQL about records, for one record at a time. `group.rs` has the same for many.
+//! All SQL about one record. `group.rs` has that about many.
 //!
-//! Every write is guarded: an INSERT by the unique id, any other by the token and revision that were read. What a
-//! write did not change was changed by somebody else in between, and is read again.
+//! Every write is guarded: an INSERT by the unique id, any other by the token and revision that were read. A
+//! write that changes no row lost to another process, and the record is read again.
 
 use semel_core::{
     AttemptToken, AuditEntry, AuditId, Change, Claim, Decision, Event, Holder, Ids, Note, NoteTaken,
@@ -20,7 +20,7 @@ use super::steps;
 use crate::columns::RecordColumns;
 use crate::contested::contested;
 
-/// The record with its id, if there is one, and the time in any case.
+/// Selects the record with its id, if there is one, and the time in any case.
 const GET: &str =
     concat!("SELECT n.now, ", record_columns!(), " FROM ", now!(), " LEFT JOIN semel_records ON id = $2");
 
@@ -43,7 +43,7 @@ macro_rules! insert {
 
 const INSERT: &str = insert!("created_at");
 
-/// The same in a service's own transaction, which from then on waits for locks as its session does.
+/// Inserts in a service's own transaction, which from then on waits for locks as its session does.
 const INSERT_JOINED: &str = insert!("created_at", ", ", reset_lock_timeout!());
 
 macro_rules! update {
@@ -62,7 +62,7 @@ macro_rules! update {
 
 const UPDATE: &str = update!(()());
 
-/// The same in a service's own transaction, if it has not ended it.
+/// Updates in a service's own transaction, if the service has not ended it.
 const UPDATE_JOINED: &str = update!((" AND ", is_joined!())(", ", commit_as_begun!()));
 
 macro_rules! confirm {
@@ -76,7 +76,7 @@ macro_rules! confirm {
 
 const CONFIRM: &str = confirm!();
 
-/// The same in a service's own transaction.
+/// Confirms in a service's own transaction.
 const CONFIRM_JOINED: &str = confirm!(", ", commit_as_begun!());
 
 const DELETE: &str =
@@ -98,7 +98,7 @@ const HAS_MESSAGE: &str =
 
 const IS_CLAIMED_BY: &str = "SELECT epoch FROM semel_records WHERE id = ANY($1) AND token = $2";
 
-/// The record of a command, if there is one, and the time in any case. Nobody else changes it until the transaction ends.
+/// Locks the record of a command until the transaction ends. Returns the time in any case.
 const LOCK_COMMAND: &str = concat!(
     "SELECT n.now, ",
     record_columns!(),
@@ -113,7 +113,7 @@ const KEEP_REQUEST: &str = "
 
 pub(super) const ERASE_REQUESTS: &str = "DELETE FROM semel_requests WHERE operation_id = ANY($1)";
 
-/// The request of a command, if it is kept, and a note that somebody reads it.
+/// Selects the stored request of a command, if there is one, and writes a note of the access.
 const READ_REQUEST: &str = "
     WITH kept AS (SELECT format, encryption_key_id, request FROM semel_requests WHERE operation_id = $3),
     noted AS (INSERT INTO semel_audit (id, at, operation_id, who, action, why) SELECT $1, $2, $3, $4, $5, $6 FROM kept)
@@ -131,7 +131,7 @@ const TAKE_REFERENCE: &str = "
     INSERT INTO semel_references (tenant, operation, reference, operation_id, caller, taken_at)
     VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING RETURNING taken_at";
 
-/// One that this command had before, and that no other holds since.
+/// Takes a reference that this command had before, and that no other command holds since.
 const RETAKE_REFERENCE: &str = "
     UPDATE semel_references SET caller = $5, taken_at = $6, given_back = false
     WHERE tenant = $1 AND operation = $2 AND reference = $3 AND operation_id = $4 AND NOT EXISTS (
@@ -170,12 +170,12 @@ const AUDIT: &str = "
     SELECT id, operation_id, at, who, action, why FROM semel_audit
     WHERE id < $1 ORDER BY id DESC LIMIT $2";
 
-/// What came of a change: the answer, or nothing if somebody else changed the record in between.
+/// Result of a change: the answer, or `None` if another process changed the record in between.
 pub type Attempted = Result<Option<StoreAnswer>, DbError>;
 
-/// Claims, within the transaction that is open. If this says `None`, roll back and try again.
+/// Claims, within the open transaction. After `None`, roll back and retry.
 ///
-/// `offset` moves the database's present, for tests.
+/// `offset` moves the database's time, for tests.
 pub async fn claim<E: Executor>(db: &mut E, claim: &Claim, offset: i64) -> Attempted {
     if claim.business_reference.is_none() && claim.former.is_empty() {
         if let Some(answer) = insert(db, claim, offset).await? {
@@ -215,7 +215,7 @@ pub async fn claim<E: Executor>(db: &mut E, claim: &Claim, offset: i64) -> Attem
     }))
 }
 
-/// Applies a change, within the transaction that is open. If this says `None`, roll back and try again.
+/// Applies a change, within the open transaction. After `None`, roll back and retry.
 pub async fn apply(db: &mut impl Executor, id: &RecordId, change: &Change, offset: i64) -> Attempted {
     let (before, now) = get(db, id, offset).await?;
     let command = before.as_ref().map(|before| before.record.operation_id);
@@ -235,7 +235,7 @@ pub async fn apply(db: &mut impl Executor, id: &RecordId, change: &Change, offse
     Ok(answer)
 }
 
-/// The event of a change. One about the open call of a command is decided on the steps that are recorded of it.
+/// Returns the event of a change. A verdict on an open call is decided on the command's recorded steps.
 async fn event_of(
     db: &mut impl Executor,
     command: Option<OperationId>,
@@ -259,7 +259,7 @@ pub async fn settle_first(
     self::change(db, Some(before), change.event(), None, brought, now, 0).await
 }
 
-/// The record of this command and the database's time; nobody else changes it until the transaction ends.
+/// Locks the record of this command until the transaction ends. Returns it with the database's time.
 pub async fn lock_command(
     db: &mut impl Executor,
     id: OperationId,
@@ -271,7 +271,8 @@ pub async fn lock_command(
     Ok(found.map(|found| (found.record, now)))
 }
 
-/// Applies an event to a record, within the transaction that is open. `false` if somebody else changed it in between.
+/// Applies an event to a record, within the open transaction. Returns `false` if another process changed it
+/// in between.
 pub(super) async fn tell(
     db: &mut impl Executor,
     id: &RecordId,
@@ -282,7 +283,7 @@ pub(super) async fn tell(
     Ok(change(db, before, event, None, (None, None), now, offset).await?.is_some())
 }
 
-/// Adds a message to the outbox. Its place comes after those of the same command. `false` if there is another of its id.
+/// Adds a message to the outbox, behind those of the same command. Returns `false` if its id exists.
 pub async fn push_message(
     db: &mut impl Executor,
     command: OperationId,
@@ -299,12 +300,12 @@ pub async fn push_message(
     db.query(PUSH, &values).await.map(|rows| !rows.is_empty())
 }
 
-/// Whether the command has a message that is not delivered: one that was pushed and not taken back.
+/// Returns true if the command has an undelivered message: one that was pushed and not taken back.
 pub async fn has_message(db: &mut impl Executor, command: OperationId) -> Result<bool, DbError> {
     Ok(!db.query(HAS_MESSAGE, &[SqlValue::Uuid(*command.as_bytes())]).await?.is_empty())
 }
 
-/// Whether one of these attempts at a command was committed: its record carries the token.
+/// Returns true if one of these attempts at a command was committed: its record carries the token.
 pub async fn is_claimed_by(
     db: &mut impl Executor,
     ids: impl Iterator<Item = RecordId>,
@@ -316,8 +317,8 @@ pub async fn is_claimed_by(
     Ok(!db.query(IS_CLAIMED_BY, &values).await?.is_empty())
 }
 
-/// Writes a record once more as it is. The commit of this waits for everything that an earlier one should have
-/// waited for. `false` if it is not the same attempt's any more.
+/// Writes a record once more unchanged. This commit waits for everything that an earlier one should have
+/// waited for. Returns `false` if the record belongs to another attempt by now.
 pub async fn confirm<E: Executor>(db: &mut E, record: &Record) -> Result<bool, DbError> {
     let values =
         [SqlValue::Bytes(Some(record.id.as_bytes())), SqlValue::Bytes(Some(record.head.token.as_bytes()))];
@@ -326,7 +327,7 @@ pub async fn confirm<E: Executor>(db: &mut E, record: &Record) -> Result<bool, D
     Ok(!rows.is_empty())
 }
 
-/// The record with this id, if there is one, and the database's time.
+/// Returns the record with this id, if there is one, and the database's time.
 pub(super) async fn get(
     db: &mut impl Executor,
     id: &RecordId,
@@ -337,14 +338,14 @@ pub(super) async fn get(
     snapshot(row)
 }
 
-/// A row that begins with the time and goes on with a record, or with nothing.
+/// Reads a row that has the time first and then a record, or nothing.
 pub(super) fn snapshot(row: SqlRow) -> Result<(Option<Versioned>, Timestamp), DbError> {
     let now = row.int(0).ok_or_else(|| DbError::unreadable("now", "there is no time"))?;
     let found = row.bytes(1).is_some().then(|| record(row, 1)).transpose()?;
     Ok((found, Timestamp::from_millis(now)))
 }
 
-/// Decides between first claims: the unique id does. `None` if the record was there already.
+/// Inserts a first claim: the unique id decides. Returns `None` if the record exists.
 async fn insert<E: Executor>(db: &mut E, claim: &Claim, offset: i64) -> Attempted {
     let Some(fresh) = fresh(claim, Timestamp::from_millis(0)) else { return Ok(None) };
     let row = RecordColumns::of(&fresh);
@@ -363,7 +364,7 @@ async fn insert<E: Executor>(db: &mut E, claim: &Claim, offset: i64) -> Attempte
     Ok(Some(first(claim, now)))
 }
 
-/// Asks the protocol and writes what it decided.
+/// Calls the protocol and writes its decision.
 async fn change(
     db: &mut impl Executor,
     before: Option<Versioned>,
@@ -450,7 +451,7 @@ async fn delete(db: &mut impl Executor, before: &Versioned) -> Result<bool, DbEr
     Ok(!db.query(DELETE, &values).await?.is_empty())
 }
 
-/// Who holds the claim's business reference, under any name of its operation.
+/// Returns the holders of the claim's business reference, under any name of its operation.
 async fn holders(db: &mut impl Executor, claim: &Claim) -> Result<Vec<Holder>, DbError> {
     let Some(reference) = &claim.business_reference else { return Ok(Vec::new()) };
     let tenant = claim.scope.principal.tenant();
@@ -468,7 +469,7 @@ async fn holders(db: &mut impl Executor, claim: &Claim) -> Result<Vec<Holder>, D
     db.query(HOLDERS, &values).await?.into_iter().map(holder).collect()
 }
 
-/// What becomes of the business reference. `false` if somebody else has it by now.
+/// Writes to the business reference. Returns `false` if another command has it by now.
 async fn write_reference(
     db: &mut impl Executor,
     step: &Transition,
@@ -514,7 +515,7 @@ async fn write_reference(
     Ok(true)
 }
 
-/// What becomes of the request.
+/// Writes to the request.
 async fn write_request(
     db: &mut impl Executor,
     write: RequestWrite,
@@ -575,7 +576,8 @@ async fn take_note(
     Ok(())
 }
 
-/// The request that is kept of a command. The note is taken in the same statement; where none is kept, nothing is noted.
+/// Returns the stored request of a command, and writes the note in the same statement. Without a stored
+/// request, no note is written.
 pub(super) async fn read_request(
     db: &mut impl Executor,
     id: OperationId,
@@ -593,7 +595,7 @@ pub(super) async fn read_request(
     }))
 }
 
-/// A note's values. Its own id is in the order of time.
+/// Returns the parameters of a note. Note ids are in the order of time.
 pub(super) fn note_values<'a>(
     own: &[u8; 16],
     id: &[u8; 16],
@@ -610,7 +612,7 @@ pub(super) fn note_values<'a>(
     ]
 }
 
-/// The notes about a command, the oldest first.
+/// Returns the notes about a command, the oldest first.
 pub(super) async fn notes(db: &mut impl Executor, id: OperationId) -> Result<Vec<NoteTaken>, DbError> {
     let rows = db.query(NOTES, &[SqlValue::Uuid(*id.as_bytes())]).await?;
     let text = |row: &SqlRow, column| row.text(column).unwrap_or_default().to_owned();
@@ -623,13 +625,13 @@ pub(super) async fn notes(db: &mut impl Executor, id: OperationId) -> Result<Vec
         .collect())
 }
 
-/// The notes about all commands that were taken before this one, the newest first.
+/// Returns the notes about all commands before this one, the newest first.
 pub(super) async fn audit(
     db: &mut impl Executor,
     before: Option<AuditId>,
     limit: usize,
 ) -> Result<Vec<AuditEntry>, DbError> {
-    // No id is drawn as high as the highest.
+    // No drawn id is as high as the highest.
     let before = before.map_or([u8::MAX; 16], |id| id.0.to_be_bytes());
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let rows = db.query(AUDIT, &[SqlValue::Uuid(before), SqlValue::Int(Some(limit))]).await?;

@@ -1,4 +1,4 @@
-//! Shows records, their notes and their kept requests, without those that cannot be read.
+//! Shows records, their notes and their stored requests, without unreadable ones.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ const FIND: &str = concat!(
     " LEFT JOIN semel_records ON operation_id = $2"
 );
 
-/// Of another's row nothing is sent, nor fetched from where large values are kept.
+/// Sends nothing of another principal's row, and fetches none of its large values.
 const FIND_OWN: &str = concat!(
     "SELECT n.now, ",
     record_columns!(),
@@ -45,14 +45,14 @@ const LIST: &str = concat!(
       ORDER BY operation_id LIMIT $6"
 );
 
-/// The one row that says what was found and when.
+/// Returns the one row with the record and the time.
 fn found(rows: Vec<SqlRow>) -> Result<Snapshot, DbError> {
     let row = rows.into_iter().next().ok_or_else(|| DbError::unreadable("now", "there is no time"))?;
     let (found, now) = snapshot(row)?;
     Ok(Snapshot { record: found.map(|found| found.record), now })
 }
 
-/// Finds the record of an operation id if it is this principal's.
+/// Finds the record of an operation id if it belongs to this principal.
 pub(super) async fn find_own(
     lent: &mut LentLink,
     id: OperationId,
@@ -67,7 +67,7 @@ pub(super) async fn find_own(
     found(lent.link()?.query(FIND_OWN, &values).await?)
 }
 
-/// Reads the records that the filter describes, each or why it cannot be read.
+/// Returns the records that match the filter, each or the reason why it is unreadable.
 async fn listed(
     lent: &mut LentLink,
     filter: &Filter,

@@ -1,4 +1,4 @@
-//! What is kept sealed, under another key: the SQL, and the trait. It goes over the connection for what is not urgent.
+//! Resealing in PostgreSQL: the SQL, and the trait. It uses the connection for tasks that are not urgent.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -63,7 +63,7 @@ const RESEAL_RESPONSES: &str = "
         AND r.encryption_key_id IS NOT DISTINCT FROM i.key_before
     RETURNING r.revision";
 
-/// A later attempt may have brought another request: the bytes tell.
+/// Guarded by the bytes: a later attempt may have brought another request.
 const RESEAL_REQUESTS: &str = "
     UPDATE semel_requests AS q SET encryption_key_id = i.key_id, request = i.request
     FROM unnest($1::uuid[], $2::bytea[], $3::text[], $4::bytea[]) AS i (operation_id, before, key_id, request)
@@ -128,7 +128,7 @@ fn evidence(row: &SqlRow) -> Option<StoredValue> {
     kept(row, place, |format| Sealing::evidence(source, event_id, command, status, format))
 }
 
-/// Where the page after this row begins, and what the row is called.
+/// Returns the place after which the next page begins, and the name of the row.
 fn place(kind: SealedKind, row: &SqlRow) -> Option<(SealedPlace, String)> {
     let operation = |column| row.uuid(column).map(OperationId::from_bytes);
     Some(match kind {
@@ -154,7 +154,7 @@ fn place(kind: SealedKind, row: &SqlRow) -> Option<(SealedPlace, String)> {
     })
 }
 
-/// A row that begins with the key, the bytes and their format.
+/// Reads a row that begins with the key, the bytes and their format.
 fn kept(row: &SqlRow, place: SealedPlace, about: impl FnOnce(u8) -> Sealing) -> Option<StoredValue> {
     let format = u8::try_from(row.int(2)?).ok()?;
     let (key_id, bytes) = (row.text(0).map(str::to_owned), row.bytes(1)?.clone());
@@ -289,7 +289,8 @@ async fn write(link: &mut Link, resealed: &[Resealed]) -> Result<usize, DbError>
     Ok(link.query(sql, &values).await?.len())
 }
 
-/// Each in a transaction of its own that hardly waits for locks, so that one which cannot be written is left alone.
+/// Writes each item in a transaction of its own that hardly waits for locks, so that one that cannot be
+/// written does not fail others.
 async fn one_by_one(link: &mut Link, resealed: &[Resealed]) -> Result<ResealedBatch, DbError> {
     let mut batch = ResealedBatch::default();
     for one in resealed {
@@ -313,7 +314,7 @@ async fn one_by_one(link: &mut Link, resealed: &[Resealed]) -> Result<ResealedBa
     Ok(batch)
 }
 
-/// How much there is of each kind under each key.
+/// Returns the number of items of each kind under each key.
 pub(super) async fn key_uses(link: &mut impl Executor) -> Result<Vec<KeyUse>, DbError> {
     let read = |row: &SqlRow| {
         let kind = SealedKind::ALL.into_iter().find(|kind| row.text(0) == Some(kind.as_str()));
@@ -347,7 +348,7 @@ impl Reseal for PostgresStore {
             .await
     }
 
-    /// The rows are in the order of their places, as groups of changes are.
+    /// Writes rows in the order of their places, like groups of changes.
     async fn reseal(&self, resealed: &[Resealed]) -> Result<ResealedBatch, StoreError> {
         let resealed = resealed.to_vec();
         self.reports

@@ -1,4 +1,4 @@
-//! How a row becomes a [`Record`].
+//! Conversion of a row to a [`Record`].
 
 use semel_core::Record;
 
@@ -6,7 +6,7 @@ use super::errors::DbError;
 use super::executor::{Cell, SqlRow};
 use crate::columns::{RecordColumns, ResultColumns};
 
-/// The columns that [`record`] reads, in its order.
+/// Columns that [`record`] reads, in its order.
 macro_rules! record_columns {
     () => {
         "id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state, \
@@ -17,7 +17,7 @@ macro_rules! record_columns {
 }
 pub(super) use record_columns;
 
-/// The same, for lists and sweeps, without the response, which may be large.
+/// Columns of a record without the response, which may be large, for lists and sweeps.
 macro_rules! record_columns_without_response {
     () => {
         "id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state, \
@@ -28,15 +28,15 @@ macro_rules! record_columns_without_response {
 }
 pub(super) use record_columns_without_response;
 
-/// A record as it was read, with the number of its last write.
+/// A record as read, with the number of its last write.
 #[derive(Clone, Debug)]
 pub(super) struct Versioned {
     pub(super) record: Record,
     pub(super) revision: i64,
 }
 
-/// Reads a row whose first `skip` columns are something else. What no version of Semel wrote is damage, and says
-/// in which column.
+/// Reads a record from a row, after `skip` other columns. The error names the column whose content no version
+/// of Semel wrote.
 pub(super) fn record(row: SqlRow, skip: usize) -> Result<Versioned, DbError> {
     let mut cells = Cells { cells: row.0.into_iter().skip(skip) };
     let columns = RecordColumns {

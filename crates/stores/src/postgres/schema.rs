@@ -1,5 +1,5 @@
-//! The tables, and how an older database becomes a newer one. Forward only; the names carry a prefix and a version of
-//! their own, so that they can live in a service's own database.
+//! The tables, and their migrations. Forward only; the names carry a prefix and a version of their own, so
+//! that they can live in a service's own database.
 
 use semel_core::Timestamp;
 
@@ -7,17 +7,18 @@ use super::clock::steady;
 use super::errors::DbError;
 use super::executor::{Executor, SqlValue};
 
-/// One script for each released version, each from the version before it. Never edit one that was released.
+/// One script for each released version, each from the version before it. Never edit a released one.
 ///
-/// A script only adds: a program of the version before it must be able to read and write what it leaves. A column is added with a
-/// constant default or NULL, so that no row is rewritten, and what nobody reads any more goes one version later.
+/// A script only adds: a program of the version before it must be able to read and write the result. A column
+/// is added with a constant default or NULL, so that no row is rewritten. A part that no program reads any
+/// more is removed one version later.
 const MIGRATIONS: [&str; 1] = [VERSION_1];
 
-/// The version that a release reads and writes.
+/// Schema version that a release reads and writes.
 pub const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
 
-/// Only what every relative of PostgreSQL has: no sequences, triggers, foreign keys or functions on the way of a
-/// request.
+/// Uses only features that every relative of PostgreSQL has: no sequences, triggers, foreign keys or
+/// functions on the path of a request.
 const VERSION_1: &str = "
 CREATE TABLE semel_store (
     id         uuid   NOT NULL PRIMARY KEY, -- drawn here and never again: tells this store from any other
@@ -196,13 +197,14 @@ CREATE TABLE semel_secrets (
 );
 ";
 
-/// The version after the last one, which only tests have: they bring a database from one version to the next with it.
+/// The version after the last one, in tests only: they migrate a database from one version to the next with
+/// it.
 const NEXT_VERSION: &str = "
 CREATE TABLE semel_next (operation_id uuid NOT NULL PRIMARY KEY);
 ALTER TABLE semel_records ADD COLUMN next bigint NOT NULL DEFAULT 0;
 ";
 
-/// The scripts that this process knows: those of the releases, and one more where a test wants it.
+/// Returns the scripts that this process knows: those of the releases, and one more if a test asks for it.
 fn scripts() -> &'static [&'static str] {
     if semel_faults::knows_next_schema() {
         return &[VERSION_1, NEXT_VERSION];
@@ -210,12 +212,12 @@ fn scripts() -> &'static [&'static str] {
     &MIGRATIONS
 }
 
-/// The version that this process reads and writes: [`SCHEMA_VERSION`], but in tests.
+/// Returns the version that this process reads and writes: [`SCHEMA_VERSION`], except in tests.
 pub fn known_version() -> i64 {
     i64::try_from(scripts().len()).unwrap_or(i64::MAX)
 }
 
-/// The tables, indexes and triggers of this version, by their names.
+/// Returns the names of the tables, indexes and triggers of this version.
 pub(super) fn names(version: i64) -> Vec<&'static str> {
     const MADE_BY: [&str; 4] = ["CREATE TABLE ", "CREATE INDEX ", "CREATE UNIQUE INDEX ", "CREATE TRIGGER "];
     let scripts = scripts().iter().take(usize::try_from(version).unwrap_or(0));
@@ -230,18 +232,18 @@ pub(super) fn names(version: i64) -> Vec<&'static str> {
     names
 }
 
-/// What a database is found to be.
+/// Schema found in a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SchemaAge {
-    /// It has this build's schema.
+    /// The schema of this build.
     Current,
-    /// It has an older one, or none.
+    /// An older schema, or none.
     Older(i64),
-    /// It has one that this build does not know.
+    /// A schema that this build does not know.
     Newer(i64),
 }
 
-/// Which schema the database has. Reads only.
+/// Returns the schema that the database has. Reads only.
 pub(super) async fn version(db: &mut impl Executor) -> Result<SchemaAge, DbError> {
     let exists = db.query("SELECT (to_regclass('semel_schema') IS NOT NULL)::int::bigint", &[]).await?;
     let found = match exists.first().and_then(|row| row.int(0)) {
@@ -258,14 +260,15 @@ pub(super) async fn version(db: &mut impl Executor) -> Result<SchemaAge, DbError
     })
 }
 
-/// Brings the database to this version's schema in one transaction. Safe when several processes start at once. Waits
-/// for no lock longer than a few seconds, since everybody who comes after it would wait too.
+/// Migrates the database to this version's schema in one transaction. Safe if several processes start at
+/// once. Waits for no lock longer than a few seconds, since later statements would queue behind it.
 pub(super) async fn migrate(db: &mut impl Executor) -> Result<SchemaAge, DbError> {
     let found = version(db).await?;
     if !matches!(found, SchemaAge::Older(_)) {
         return Ok(found);
     }
-    // Whoever waited for its turn has to see what the one before it did, whatever the database's default is.
+    // A process that waited for its turn has to see the changes of the one before it, whatever the database's
+    // default isolation is.
     db.run(
         "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '5s'; \
          SET LOCAL client_min_messages = 'warning'",
@@ -295,12 +298,12 @@ async fn migrate_within(db: &mut impl Executor) -> Result<SchemaAge, DbError> {
     Ok(SchemaAge::Current)
 }
 
-/// The database's clock.
+/// Returns the database's clock.
 pub(super) async fn clock(db: &mut impl Executor) -> Result<Timestamp, DbError> {
     time(db, "SELECT (extract(epoch FROM now()) * 1000)::bigint").await
 }
 
-/// The store's time, which decides.
+/// Returns the store's time, which decides.
 pub(super) async fn now(db: &mut impl Executor) -> Result<Timestamp, DbError> {
     time(db, concat!("SELECT ", steady!())).await
 }

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-/// Gives the transaction back the `lock_timeout` that its session had before it began.
+/// Expression that gives the transaction back the `lock_timeout` that its session had before.
 ///
-/// Where the setting is missing, the transaction has been ended by somebody else.
+/// If the setting is missing, the transaction was ended by other code.
 macro_rules! reset_lock_timeout {
     () => {
         "set_config('lock_timeout', current_setting('semel.lock_timeout'), true)"
@@ -12,7 +12,7 @@ macro_rules! reset_lock_timeout {
 }
 pub(super) use reset_lock_timeout;
 
-/// Whether the transaction is the one that [`begin`] began.
+/// Expression that is true in the transaction that [`begin`] began.
 macro_rules! is_joined {
     () => {
         "current_setting('semel.lock_timeout', true) <> ''"
@@ -20,7 +20,7 @@ macro_rules! is_joined {
 }
 pub(super) use is_joined;
 
-/// Everything of a session that work may change and that outlives a transaction, as one text.
+/// Expression for all state of a session that work may change and that outlives a transaction, as one text.
 macro_rules! session {
     () => {
         "concat_ws('|', session_user, pg_my_temp_schema(), (SELECT count(*) FROM pg_cursors WHERE is_holdable),
@@ -37,7 +37,7 @@ macro_rules! session {
     };
 }
 
-/// Begins a transaction of a service's own. Remembers the session as it is, and how it commits.
+/// Begins a transaction of a service's own. Remembers the session's state, and its way to commit.
 pub(super) const BEGIN: &str = concat!(
     "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT set_config('semel.session', ",
     session!(),
@@ -45,18 +45,19 @@ pub(super) const BEGIN: &str = concat!(
      set_config('semel.lock_timeout', current_setting('lock_timeout'), true)"
 );
 
-/// Whether the session is as it was when the last transaction began that [`begin`] or
-/// [`begin_phase`](super::begin_phase) began. Gives its advisory locks back.
+/// Checks that the session is as it was when [`begin`] or [`begin_phase`](super::begin_phase) last began a
+/// transaction. Releases its advisory locks.
 pub const IS_SESSION_UNCHANGED: &str = concat!(
     "SELECT coalesce(current_setting('semel.session', true) = ",
     session!(),
     ", true) FROM pg_advisory_unlock_all()"
 );
 
-/// Gives advisory locks back that outlive a transaction.
+/// Releases advisory locks that outlive a transaction.
 pub const GIVE_LOCKS_BACK: &str = "SELECT FROM pg_advisory_unlock_all()";
 
-/// The transaction commits as its session did before it, whatever the work has set. Says whether it waits for standbys.
+/// Expression that makes the transaction commit as its session did before, whatever the work has set. True if
+/// the commit waits for standbys.
 macro_rules! commit_as_begun {
     () => {
         "(set_config('synchronous_commit', current_setting('semel.synchronous_commit'), true) NOT IN ('off', 'local')
@@ -65,13 +66,12 @@ macro_rules! commit_as_begun {
 }
 pub(super) use commit_as_begun;
 
-/// Begins a transaction that a command joins. Its claim waits for others no longer than `wait`; from then on it waits
-/// for locks as its session does.
+/// Begins a transaction that a command joins. Its claim waits for others no longer than `wait`; after that it
+/// waits for locks as its session does.
 pub fn begin(wait: Duration) -> String {
     let wait = wait.as_millis().clamp(1, 86_400_000);
     format!("{BEGIN}, set_config('lock_timeout', '{wait}ms', true)")
 }
 
-/// From now on, the transaction waits for locks as its session does. A first claim that is made in one statement has
-/// seen to that itself.
+/// Makes the transaction wait for locks as its session does. A first claim in one statement includes this.
 pub const RESET_LOCK_TIMEOUT: &str = concat!("SELECT ", reset_lock_timeout!());

@@ -1,4 +1,5 @@
-//! A connection beside the lanes, for what nobody's change waits for: sweeps, polls, lists. A slow count holds up no command.
+//! A connection beside the lanes, for tasks that delay no change: sweeps, polls, lists. A slow count holds up
+//! no command.
 
 use std::sync::Arc;
 
@@ -17,12 +18,13 @@ pub(super) struct SideLink {
 }
 
 impl SideLink {
-    /// Without a connection, one is made when it is needed.
+    /// Returns a side link. Without a connection, one is made when it is needed.
     pub(super) fn new(dialer: Dialer, link: Option<Link>, clock: StoreClock) -> SideLink {
         SideLink { dialer, link: Arc::new(Mutex::new(link)), clock }
     }
 
-    /// Runs it on the connection, in a task of its own: nobody who loses patience leaves it half done.
+    /// Runs a task on the connection, in a spawned task of its own: a caller that leaves does not interrupt
+    /// it.
     pub(super) async fn with<T, F, R>(&self, task: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
@@ -41,7 +43,7 @@ impl SideLink {
         });
         match running.await {
             Ok(Ok(result)) => Ok(result),
-            // Nothing here is anybody's outcome: it is simply done again.
+            // No task here has an outcome to lose: it is simply run again.
             Ok(Err(DbError::Lost(why))) => Err(StoreError::Unavailable(why)),
             Ok(Err(error)) => Err(error.store_error()),
             Err(_) => Err(StoreError::Unavailable("the task ended early".into())),
@@ -49,7 +51,7 @@ impl SideLink {
     }
 }
 
-/// The connection, for as long as one task has it.
+/// The connection while one task has it.
 pub(super) struct LentLink {
     link: OwnedMutexGuard<Option<Link>>,
     pub(super) offset: i64,

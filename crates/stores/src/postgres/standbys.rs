@@ -1,8 +1,9 @@
-//! Waits until everything that is committed is where the server's settings want it.
+//! Waits until all commits are replicated as the server's settings demand.
 //!
-//! A driver that does not pass warnings on hides the one that a wait for standbys was cancelled: the commit then looks like
-//! any other. Whoever commits over such a driver asks here afterwards. A commit over a connection of our own comes later
-//! in the log than all before it; once it is replicated, so are they. One such commit serves everybody who waits.
+//! A driver that does not forward warnings hides that a wait for standbys was cancelled: the commit looks
+//! like any other. A process that commits over such a driver calls this afterwards. A commit over our own
+//! connection comes later in the log than all before it; once it is replicated, so are they. One such commit
+//! serves all waiting callers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,13 +16,13 @@ use super::executor::Executor;
 use super::link::{Dialer, Link};
 use super::tls::Tls;
 
-/// Writes a few bytes to the log, and no table. Its commit waits for standbys as any other does.
+/// Writes a few bytes to the log, and to no table. Its commit waits for standbys like any other.
 const WRITE: &str = "SELECT pg_logical_emit_message(true, 'semel', '')";
 
-/// How long a wait for standbys may take.
+/// Timeout of a wait for standbys.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A connection that hears what becomes of commits.
+/// A connection that receives the warnings about commits.
 pub struct Standbys {
     address: DatabaseAddress,
     tickets: AtomicU64,
@@ -31,17 +32,18 @@ pub struct Standbys {
 #[derive(Default)]
 struct LastReplication {
     link: Option<Link>,
-    /// Everybody with a lower ticket had committed before the last write that was replicated began.
+    /// Every caller with a lower ticket had committed before the last replicated write began.
     replicated: u64,
 }
 
 impl Standbys {
-    /// Of the server at this address, which is connected to when it is asked first.
+    /// Returns the standbys of the server at this address. It connects at the first call.
     pub fn new(address: DatabaseAddress) -> Standbys {
         Standbys { address, tickets: AtomicU64::new(0), last: Mutex::default() }
     }
 
-    /// Waits until what was committed before this call is replicated. An error says that nobody knows.
+    /// Waits until everything that was committed before this call is replicated. After an error, the state is
+    /// unknown.
     pub async fn wait(&self) -> Result<(), DbError> {
         let own = self.tickets.fetch_add(1, Ordering::SeqCst);
         let mut last = self.last.lock().await;

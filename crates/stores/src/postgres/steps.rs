@@ -12,14 +12,14 @@ const LOCAL: &str = "
         (extract(epoch FROM clock_timestamp()) * 1000)::bigint
     RETURNING position";
 
-/// Made once more, it changes nothing.
+/// Writes a begun call. Repeating it changes nothing.
 const BEGUN: &str = "
     INSERT INTO semel_phases (operation_id, position, name, kind, deduplicated, began_at)
     SELECT $1, $2, $3, 'external', $4, (extract(epoch FROM now()) * 1000)::bigint
     ON CONFLICT (operation_id, name) DO UPDATE SET position = excluded.position
     RETURNING position";
 
-/// Made once more, it changes nothing.
+/// Writes the output of a call. Repeating it changes nothing.
 const ANSWERED: &str = "
     UPDATE semel_phases SET
         output = $3, done_at = coalesce(done_at, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)
@@ -30,7 +30,7 @@ const TAKEN_BACK: &str = "
     DELETE FROM semel_phases
     WHERE operation_id = $1 AND name = $2 AND kind = 'external' AND output IS NULL";
 
-/// Writes a local phase once more as it is, if it is there.
+/// Writes a local phase once more unchanged, if it exists.
 const CONFIRM: &str = "
     UPDATE semel_phases SET done_at = done_at WHERE operation_id = $1 AND name = $2 AND kind = 'local'
     RETURNING position";
@@ -40,7 +40,7 @@ const PROGRESS: &str = "
     FROM semel_phases AS p LEFT JOIN semel_records AS items ON items.id = p.item_id
     WHERE p.operation_id = $1 ORDER BY position";
 
-/// The steps of a command, in their order.
+/// Returns the steps of a command, in order.
 pub(super) async fn progress(db: &mut impl Executor, command: OperationId) -> Result<Vec<Progress>, DbError> {
     db.query(PROGRESS, &[SqlValue::Uuid(*command.as_bytes())]).await?.iter().map(step).collect()
 }
@@ -64,7 +64,7 @@ fn step(row: &SqlRow) -> Result<Progress, DbError> {
     })
 }
 
-/// Writes about a phase. `false` if there is no such phase.
+/// Writes the mark of a phase. Returns `false` if there is no such phase.
 pub(super) async fn write(
     db: &mut impl Executor,
     command: OperationId,
@@ -93,8 +93,8 @@ pub(super) async fn write(
     Ok(!rows.is_empty())
 }
 
-/// Whether a local phase is written. If so, it is written once more, so that the commit of this waits for everything
-/// that an earlier one should have waited for.
+/// Returns true if a local phase is written. If so, writes it once more, so that this commit waits for
+/// everything that an earlier one should have waited for.
 pub async fn confirm_phase(
     db: &mut impl Executor,
     command: OperationId,

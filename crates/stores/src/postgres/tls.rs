@@ -1,6 +1,6 @@
-//! TLS to the database, by rustls, with the checks that `sslmode` asks for.
+//! TLS to the database, by rustls, with the checks of `sslmode`.
 //!
-//! Invariant: a certificate that is to be checked and does not pass ends the connection before anything is sent over it.
+//! Invariant: a certificate that fails a required check ends the connection before anything is sent over it.
 
 use std::io;
 use std::path::Path;
@@ -44,12 +44,12 @@ impl Tls {
     }
 }
 
-/// Checks certificates as far as `sslmode` asks for.
+/// Checks certificates as far as `sslmode` requires.
 #[derive(Debug)]
 struct CertificateVerifier {
     verification: Verification,
     roots: RootCertStore,
-    /// The certificates of `sslrootcert`: a server may show one of them itself.
+    /// Certificates of `sslrootcert`: a server may present one of them itself.
     given: Vec<CertificateDer<'static>>,
     algorithms: WebPkiSupportedAlgorithms,
 }
@@ -83,8 +83,8 @@ impl CertificateVerifier {
         Ok(CertificateVerifier { verification, roots, given, algorithms })
     }
 
-    /// Checks the certificate's signature and dates. A certificate that signed itself as an authority, as
-    /// `openssl req -x509` makes them, stands for itself where `sslrootcert` holds it.
+    /// Checks the certificate's signature and dates. A self-signed authority certificate, as `openssl req
+    /// -x509` makes them, is accepted for itself if `sslrootcert` holds it.
     fn is_signed(
         &self,
         certificate: &CertificateDer<'_>,
@@ -94,7 +94,7 @@ impl CertificateVerifier {
     ) -> Result<(), rustls::Error> {
         let all = self.algorithms.all;
         match verify_server_cert_signed_by_trust_anchor(parsed, &self.roots, intermediates, now, all) {
-            // The dates were checked before; what is left is that an authority serves.
+            // The dates were checked before; the remaining fault is an authority as the server.
             Err(rustls::Error::InvalidCertificate(CertificateError::Other(_)))
                 if self.given.contains(certificate) =>
             {
@@ -147,7 +147,8 @@ impl ServerCertVerifier for CertificateVerifier {
     }
 }
 
-/// Advice about a connection that failed because of TLS: the settings that would change it. `None` if it failed otherwise.
+/// Returns advice about a connection that failed because of TLS: the settings that would change it. `None` if
+/// it failed otherwise.
 pub(super) fn advice(error: &tokio_postgres::Error) -> Option<&'static str> {
     if let Some(said) = error.as_db_error() {
         let wants_tls = said.code().code() == "28000"
@@ -189,12 +190,12 @@ where
     type Error = io::Error;
 
     fn make_tls_connect(&mut self, host: &str) -> io::Result<To> {
-        // A host that has no name, as a socket of the file system, is refused only if it wants TLS.
+        // A host without a name, such as a Unix socket, is refused only if it uses TLS.
         Ok(To { config: self.0.clone(), name: ServerName::try_from(host.to_owned()) })
     }
 }
 
-/// One TLS connection to be made.
+/// A TLS connection to be made.
 pub(super) struct To {
     config: Arc<ClientConfig>,
     name: Result<ServerName<'static>, InvalidDnsNameError>,
@@ -216,7 +217,7 @@ where
     }
 }
 
-/// A connection that is encrypted.
+/// An encrypted connection.
 pub(super) struct EncryptedStream<S>(TlsStream<S>);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> tokio_postgres::tls::TlsStream for EncryptedStream<S> {

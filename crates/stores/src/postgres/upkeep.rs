@@ -1,4 +1,4 @@
-//! Sweeps, reaps and counts records, and asks the server what it promises.
+//! Sweeps, reaps and counts records, and asks the server for its tier.
 
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ use super::side_link::LentLink;
 const CENSUS: &str =
     "SELECT operation, state, count(*), min(updated_at) FROM semel_records GROUP BY operation, state";
 
-/// Records whose lease, or time to start, has ended, the oldest first, without those that another transaction holds.
-/// The time comes with each.
+/// Selects records whose lease or start deadline has passed, the oldest first, without those that another
+/// transaction holds. Each row carries the time.
 pub(super) const DUE_TO_SWEEP: &str = concat!(
     "SELECT n.now, due_at, ",
     record_columns_without_response!(),
@@ -32,8 +32,8 @@ pub(super) const DUE_TO_SWEEP: &str = concat!(
       ORDER BY due_at, id LIMIT $4 FOR UPDATE OF semel_records SKIP LOCKED"
 );
 
-/// Records whose time to live has ended, the oldest first, without those that another transaction holds. The time
-/// comes with each.
+/// Selects records whose time to live is over, the oldest first, without those that another transaction
+/// holds. Each row carries the time.
 pub(super) const DUE_TO_REAP: &str = concat!(
     "SELECT n.now, expires_at, ",
     record_columns_without_response!(),
@@ -43,7 +43,7 @@ pub(super) const DUE_TO_REAP: &str = concat!(
       ORDER BY expires_at, id LIMIT $4 FOR UPDATE OF semel_records SKIP LOCKED"
 );
 
-/// Commands whose outcome is unknown and for which evidence is to be sought now.
+/// Selects commands in state `Unknown` that are due for a look-up of evidence.
 pub(super) const DUE_TO_RECONCILE: &str = concat!(
     "SELECT ",
     record_columns_without_response!(),
@@ -53,18 +53,18 @@ pub(super) const DUE_TO_RECONCILE: &str = concat!(
       ORDER BY reconcile_after, id LIMIT $2"
 );
 
-/// What the server does with a commit before it answers, and who else has the data.
+/// Selects the server's settings about commits, and its standbys.
 pub(super) const DURABILITY: &str = "
     SELECT current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit'),
         current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication)";
 
-/// How many pages of records that cannot be read or written are passed over in one go.
+/// Maximum number of pages of unreadable or unwritable records that one call skips.
 const MAX_PAGES: usize = 16;
 
-/// How often sweeps ask the server what it promises.
+/// Interval at which sweeps ask the server for its tier.
 const TIER_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How many records are written together.
+/// Number of records written together.
 const BATCH: usize = 256;
 
 #[async_trait]
@@ -82,7 +82,7 @@ impl Upkeep for PostgresStore {
         self.reports.with(move |mut lent| async move { census(lent.link()?).await }).await
     }
 
-    /// Commands whose outcome is unknown, without those that cannot be read.
+    /// Returns commands in state `Unknown`, without unreadable ones.
     async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
         self.polls
             .with(move |mut lent| async move {
@@ -107,9 +107,9 @@ pub(super) async fn census(db: &mut impl Executor) -> Result<Vec<Census>, DbErro
     db.query(CENSUS, &[]).await?.iter().map(read).collect()
 }
 
-/// Lets time act on at most `limit` records that are due, the oldest first. A record that cannot be read, or that a
-/// constraint of the service's own does not let go, is left to its operator. A record that another transaction holds is
-/// left for the next time. None keeps the others waiting.
+/// Applies the passage of time to at most `limit` due records, the oldest first. A record that is unreadable,
+/// or that a constraint of the service's own keeps, is left to its operator. A record that another
+/// transaction holds is left for the next time. None delays the others.
 async fn age(lent: &mut LentLink, due: &'static str, limit: usize) -> Result<usize, DbError> {
     let (mut aged, mut passed) = (0, 0);
     let clock = lent.clock.clone();
@@ -125,7 +125,7 @@ async fn age(lent: &mut LentLink, due: &'static str, limit: usize) -> Result<usi
                 passed += 1;
                 continue;
             }
-            // One by one, to find out which.
+            // One by one, to find the cause.
             Err(error) if error.blames_a_record() && wanted > 1 => {
                 batch = 1;
                 continue;
@@ -153,7 +153,7 @@ async fn age(lent: &mut LentLink, due: &'static str, limit: usize) -> Result<usi
     Ok(aged)
 }
 
-/// Records that were due, in the order in which they became so.
+/// Due records, in the order in which they became due.
 struct Page {
     changed: usize,
     last: (i64, RecordId),
@@ -169,12 +169,13 @@ fn page_values(offset: i64, after: &(i64, RecordId), wanted: usize) -> [SqlValue
     ]
 }
 
-/// When a record was due, and its id.
+/// Returns the due time of a record, and its id.
 fn place(row: &SqlRow) -> Option<(i64, RecordId)> {
     Some((row.int(1)?, super::group::id(row, 2)?))
 }
 
-/// One page in a transaction, which passes over records that another one holds. `None` if nothing is due.
+/// Processes one page in a transaction, without records that another one holds. Returns `None` if nothing is
+/// due.
 async fn age_page(
     link: &mut Link,
     due: &'static str,
@@ -183,7 +184,7 @@ async fn age_page(
     wanted: usize,
 ) -> Result<Option<Page>, DbError> {
     let asked = clock.ask();
-    // The locks end with the statement: a process that stands still before its writes holds no record.
+    // The locks end with the statement: a process that hangs before its writes holds no record.
     let rows = link.query(due, &page_values(asked.offset, &after, wanted)).await?;
     let now = rows.first().and_then(|row| row.int(0)).map(Timestamp::from_millis);
     let (Some(now), Some(last)) = (now, rows.last().and_then(place)) else { return Ok(None) };
@@ -232,8 +233,8 @@ async fn age_rows(link: &mut Link, rows: Vec<SqlRow>, now: Timestamp) -> Result<
     }
 }
 
-/// What the database promises, from its settings. A write that is acknowledged before it is on disk, or before it is
-/// where a failover would look for it, may be lost.
+/// Returns the tier of the database, by its settings. A write that is acknowledged before it is on disk, or
+/// on the standby that a failover would use, may be lost.
 pub(super) async fn tier(db: &mut impl Executor) -> Result<Tier, DbError> {
     let rows = db.query(DURABILITY, &[]).await?;
     let Some(row) = rows.first() else { return Ok(Tier::Two) };

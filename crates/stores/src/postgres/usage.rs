@@ -1,4 +1,4 @@
-//! Usage in PostgreSQL: what each tenant and caller has used, and what is kept for them.
+//! Usage in PostgreSQL: the use of each tenant and caller, and the size of their records.
 
 use std::time::Duration;
 
@@ -14,24 +14,25 @@ use super::link::{Dialer, Link};
 use super::outbox::in_transaction;
 use super::side_link::LentLink;
 
-/// Made only where what is kept is counted: every command would pay for it. Nobody's writes wait for it.
+/// Creates the index for counts, only if they are needed: every command would pay for it. It blocks no
+/// writes.
 const PREPARE: &str =
     "CREATE INDEX CONCURRENTLY IF NOT EXISTS semel_records_usage ON semel_records (tenant, caller)";
 
-/// Whether there is an index that was begun, and is not being made.
+/// Checks for an index whose creation was begun and is not running.
 const IS_BROKEN: &str = "
     SELECT count(*) FROM pg_index
     WHERE indexrelid = to_regclass('semel_records_usage') AND NOT indisvalid
         AND NOT EXISTS (SELECT FROM pg_stat_progress_create_index AS making WHERE making.index_relid = indexrelid)";
 
-/// How long the index may take.
+/// Timeout of the creation of the index.
 const LONGEST_PREPARATION: Duration = Duration::from_secs(3600);
 
-/// Times that a report is begun again because the clock was not steady.
+/// Maximum number of retries of a report because the clock was not steady.
 const MAX_TURNS: usize = 3;
 
-/// In the order of the key, so that nodes do not wait for each other in a circle. A tenant with all its callers has no
-/// caller's name: no caller's name is empty.
+/// Inserts missing entries in the order of the key, so that nodes never deadlock. A tenant with all its
+/// callers has an empty caller's name; no caller's name is empty.
 const BEGIN: &str = "
     INSERT INTO semel_usage (tenant, caller, new_keys, lookups, used_at)
     SELECT u.tenant, u.caller, 0, 0, 0 FROM unnest($1::text[], $2::text[]) AS u (tenant, caller)
@@ -43,7 +44,7 @@ macro_rules! entry {
     };
 }
 
-/// Locked in the same order.
+/// Locks entries in the same order.
 const LOCK: &str = concat!(
     "SELECT ",
     entry!(),
@@ -60,7 +61,7 @@ const CHARGE: &str = "
         AS u (tenant, caller, new_keys, lookups, used_at, new_keys_whole_at, lookups_whole_at)
     WHERE total.tenant = u.tenant AND total.caller = u.caller RETURNING 1::bigint";
 
-/// The time comes in any case.
+/// Selects an entry, and the time in any case.
 const GET: &str =
     concat!("SELECT ", entry!(), " FROM ", now!(), " LEFT JOIN semel_usage ON tenant = $2 AND caller = $3");
 
@@ -115,7 +116,7 @@ fn time(row: &SqlRow, column: usize) -> Timestamp {
     Timestamp::from_millis(row.int(column).unwrap_or(0))
 }
 
-/// The subject of a row of [`entry!`], if there is one, and its use.
+/// Returns the subject of a row of [`entry!`], if there is one, and its use.
 fn entry(row: &SqlRow) -> Result<Option<(Subject, UsageEntry)>, DbError> {
     let (Some(tenant), Some(caller)) = (row.text(1), row.text(2)) else { return Ok(None) };
     let unreadable = || DbError::unreadable("semel_usage", "a name is none");
@@ -136,7 +137,8 @@ fn names<'a>(subjects: impl Iterator<Item = &'a Subject> + Clone) -> [SqlValue<'
     ]
 }
 
-/// Sends a query whose rows begin with the store's time. Nothing is believed of a clock that has just been set.
+/// Sends a query whose rows begin with the store's time. Results of a clock that has just been set are
+/// discarded.
 async fn ask(
     lent: &mut LentLink,
     sql: &'static str,
@@ -156,7 +158,7 @@ async fn ask(
     Err(DbError::Conflict("the database's clock keeps jumping".to_owned()))
 }
 
-/// Writes reports down in a transaction. `None` if the clock was not steady: then nothing was written.
+/// Writes reports in a transaction. Returns `None` if the clock was not steady: then nothing was written.
 async fn charge(
     lent: &mut LentLink,
     reports: &[(Subject, UsageReport)],

@@ -7,10 +7,10 @@ use super::errors::DbError;
 use super::executor::{Executor, SqlRow, SqlValue};
 use super::rows::{record, record_columns_without_response};
 
-/// Tenants that one page looks at, with or without commands.
+/// Number of tenants that one page looks at, with or without commands.
 const MAX_TENANTS: usize = 64;
 
-/// Tenants of whom anything waits, behind $1 in the order of the index: one step in it for each.
+/// Selects tenants with waiting commands, behind $1 in the order of the index: one step in it for each.
 pub(super) const TENANTS: &str = "
     WITH RECURSIVE own(tenant, place) AS (
         (SELECT tenant, 1::bigint FROM semel_records
@@ -21,7 +21,8 @@ pub(super) const TENANTS: &str = "
         FROM own WHERE own.tenant IS NOT NULL AND own.place < $2)
     SELECT tenant FROM own WHERE tenant IS NOT NULL ORDER BY place";
 
-/// Commands of these tenants that may be started now, of each at most a share; of the first only those behind a place.
+/// Selects commands of these tenants that are ready to start: of each at most a share, of the first only
+/// those behind a place.
 pub(super) const WAITING: &str = concat!(
     "SELECT q.format, q.encryption_key_id, q.request, picked.its_tenant, picked.its_ready_at, picked.its_id, picked.now, ",
     record_columns_without_response!(),
@@ -47,7 +48,7 @@ pub(super) const WAITING: &str = concat!(
       ORDER BY picked.place, picked.its_ready_at, picked.its_id"
 );
 
-/// A page of the commands that wait for a worker, without those that cannot be read.
+/// Returns a page of the commands that wait for a worker, without unreadable ones.
 pub(super) async fn page(
     db: &mut impl Executor,
     filter: &WaitingFilter,

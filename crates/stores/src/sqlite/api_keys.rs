@@ -1,5 +1,4 @@
-//! API keys in the same file as the records. What a key is, and why only its HMAC is kept, stands in
-//! [`api_keys`](crate::api_keys).
+//! API keys in the same file as the records. [`api_keys`](crate::api_keys) describes keys and their HMACs.
 
 use std::path::Path;
 
@@ -11,14 +10,14 @@ use super::{SqliteOpenError, SqliteOptions, Trouble, connect, place, queries};
 use crate::access::Access;
 use crate::api_keys::{ApiKey, KeyMac, NewApiKey, key_mac};
 
-/// The keys of a file.
+/// API keys of a file.
 pub struct ApiKeys {
     connection: Connection,
     secret: [u8; 32],
 }
 
 impl ApiKeys {
-    /// Opens the keys of the file, creating it where needed.
+    /// Opens the keys of the file. Creates it if needed.
     pub fn open(path: impl AsRef<Path>) -> Result<ApiKeys, SqliteOpenError> {
         ApiKeys::open_for(path, Access::Write)
     }
@@ -36,7 +35,7 @@ impl ApiKeys {
         open().map_err(|trouble| trouble.at(path))
     }
 
-    /// Makes a key, and returns it: this is the only time that anybody sees it.
+    /// Creates a key, and returns it: the key is never shown again.
     pub fn create(&self, principal: &Principal) -> rusqlite::Result<(ApiKey, String)> {
         let NewApiKey { id, text } = NewApiKey::draw();
         let created_at = queries::now(&self.connection)?;
@@ -48,7 +47,7 @@ impl ApiKeys {
         Ok((ApiKey { id, principal: principal.clone(), created_at, revoked_at: None }, text))
     }
 
-    /// Every key, revoked ones too, the oldest first.
+    /// Returns every key, revoked ones included, the oldest first.
     pub fn list(&self) -> rusqlite::Result<Vec<ApiKey>> {
         self.connection
             .prepare("SELECT id, tenant, caller, created_at, revoked_at FROM semel_api_keys ORDER BY created_at, id")?
@@ -63,14 +62,14 @@ impl ApiKeys {
             .collect()
     }
 
-    /// Revokes a key. `false` if there is none of this id that was not revoked before.
+    /// Revokes a key. Returns `false` if no valid key has this id.
     pub fn revoke(&self, id: &str) -> rusqlite::Result<bool> {
         let now = queries::now(&self.connection)?;
         let sql = "UPDATE semel_api_keys SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL";
         Ok(self.connection.execute(sql, params![id, now])? == 1)
     }
 
-    /// The HMACs of all keys that are not revoked, and who calls with them.
+    /// Returns the HMACs of all valid keys, and their principals.
     pub fn active(&self) -> rusqlite::Result<Vec<(KeyMac, Principal)>> {
         self.connection
             .prepare("SELECT mac, tenant, caller FROM semel_api_keys WHERE revoked_at IS NULL")?
@@ -80,7 +79,7 @@ impl ApiKeys {
             .collect()
     }
 
-    /// What computes the HMAC of a key that somebody presents.
+    /// Returns the secret for the HMAC of a presented key.
     pub fn secret(&self) -> [u8; 32] {
         self.secret
     }
@@ -90,7 +89,7 @@ impl ApiKeys {
     }
 }
 
-/// How many keys are not revoked. A file from before there were keys has none.
+/// Returns the number of valid keys. A file from before there were keys has none.
 pub(super) fn count(connection: &Connection) -> rusqlite::Result<u64> {
     let count = |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
     let keys = match count("SELECT count(*) FROM sqlite_schema WHERE name = 'semel_api_keys'")? {
@@ -102,7 +101,7 @@ pub(super) fn count(connection: &Connection) -> rusqlite::Result<u64> {
 
 fn secret(connection: &Connection, access: Access) -> rusqlite::Result<[u8; 32]> {
     let drawn = ids::secret();
-    // Whoever comes first draws it; everybody reads what was drawn.
+    // The first process draws the secret; every process reads the stored one.
     let sql = "INSERT INTO semel_secrets (name, value) VALUES ('api_keys', ?1) ON CONFLICT DO NOTHING";
     let read = |connection: &Connection| {
         connection
@@ -111,7 +110,7 @@ fn secret(connection: &Connection, access: Access) -> rusqlite::Result<[u8; 32]>
     };
     match read(connection)? {
         Some(secret) => return Ok(secret),
-        // There are no keys yet, so nothing is compared with it.
+        // There are no keys yet, so the secret is compared with nothing.
         None if access == Access::Read => return Ok(drawn),
         None => {}
     }

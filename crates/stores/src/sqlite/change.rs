@@ -1,6 +1,6 @@
-//! What one change does within its transaction: ask the protocol, write what it decided.
+//! One change within its transaction: call the protocol, write its decision.
 //!
-//! Invariant: a change that fails takes back only itself. A single statement does so by itself; several are
+//! Invariant: a change that fails rolls back only itself. A single statement does so by itself; several are
 //! wrapped in a savepoint.
 
 use rusqlite::Connection;
@@ -38,17 +38,17 @@ pub(super) fn apply(
     })
 }
 
-/// Lets time end the leases of at most `limit` records.
+/// Expires the leases of at most `limit` records.
 pub(super) fn sweep(connection: &Connection, limit: usize, now: Timestamp) -> Result<usize, StoreError> {
     age(connection, queries::due_to_sweep, limit, now)
 }
 
-/// Forgets at most `limit` records that have expired.
+/// Deletes at most `limit` expired records.
 pub(super) fn reap(connection: &Connection, limit: usize, now: Timestamp) -> Result<usize, StoreError> {
     age(connection, queries::due_to_reap, limit, now)
 }
 
-/// Announces the items of a bulk request: from now on a part of the command may be done.
+/// Records the items of a bulk request: from now on a part of the command may be done.
 pub(super) fn announce(
     connection: &Connection,
     id: OperationId,
@@ -61,7 +61,7 @@ pub(super) fn announce(
     })
 }
 
-/// Takes a note that somebody reads the request of a command. Returns 0 if none is kept.
+/// Writes a note of an access to the request of a command. Returns 0 if none is stored.
 pub(super) fn note_reading(
     connection: &Connection,
     id: OperationId,
@@ -74,7 +74,7 @@ pub(super) fn note_reading(
     }))
 }
 
-/// The event of a change. One about the open call of a command is decided on the steps that are recorded of it.
+/// Returns the event of a change. A verdict on an open call is decided on the command's recorded steps.
 fn event_of(connection: &Connection, before: Option<&Record>, change: &Change) -> rusqlite::Result<Event> {
     match (change.call(), before) {
         (Some(_), Some(before)) => {
@@ -85,7 +85,7 @@ fn event_of(connection: &Connection, before: Option<&Record>, change: &Change) -
     }
 }
 
-/// What goes with a change that took effect: its note, and what it says about a phase.
+/// Writes the other parts of a change that took effect: its note, and its mark of a phase.
 fn write_more(
     connection: &Connection,
     id: OperationId,
@@ -124,7 +124,7 @@ pub(super) fn claim(
     change(connection, before.as_ref(), &event, Some(claim), (None, None), now)
 }
 
-/// A claim that also looks at former names of its operation and at its business reference, or keeps its request.
+/// Claims with former names of its operation, a business reference, or a request to store.
 fn claim_with_more(
     connection: &Connection,
     claim: &Claim,
@@ -168,7 +168,8 @@ pub(super) fn tell_command(
     change(connection, before.as_ref(), &event, None, (None, None), now).map(|_| ())
 }
 
-/// Asks the protocol and writes what it decided. Nobody comes between: the transaction is exclusive.
+/// Calls the protocol and writes its decision. The transaction is exclusive, so no other change comes
+/// between.
 fn change(
     connection: &Connection,
     before: Option<&Record>,
@@ -196,7 +197,7 @@ fn change(
     Ok(StoreAnswer { decision: step.decision, record, now, holder: None })
 }
 
-/// The statements of one decision. `false` if a row was not as it was read.
+/// Runs the statements of one decision. Returns `false` if a row was not as it was read.
 fn write(
     connection: &Connection,
     step: &Transition,
@@ -246,8 +247,8 @@ fn write(
     Ok(written)
 }
 
-/// Lets time act on at most `limit` records that are due, the oldest first. One that cannot be read or written is left
-/// to its operator, and does not keep the others waiting.
+/// Applies the passage of time to at most `limit` due records, the oldest first. An unreadable or unwritable
+/// one is left to its operator, and does not delay the others.
 fn age(
     connection: &Connection,
     due: queries::DueQuery,
@@ -271,7 +272,7 @@ fn age(
                 Err(StoreError::Corrupt(why)) => {
                     tracing::error!(why, record = %id, "a record cannot be read");
                 }
-                // Such as by a foreign key of the service's own, which does not let it go.
+                // Such as by a foreign key of the service's own, which keeps the record.
                 Err(StoreError::Rejected(why)) => {
                     tracing::error!(why, record = %id, "a record cannot be changed");
                 }
@@ -288,5 +289,5 @@ fn age(
     Ok(aged)
 }
 
-/// How many pages of such records are passed over in one go.
+/// Maximum number of pages of such records that one call skips.
 const MAX_PAGES: usize = 16;

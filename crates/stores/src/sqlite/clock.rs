@@ -1,8 +1,8 @@
-//! The store's time: the machine's clock less what it skipped (see `semel_core::jump`).
+//! The store's time: the machine's clock minus the skipped time (see `semel_core::jump`).
 //!
-//! Everybody who uses a file does so on one machine, so the file keeps where that machine's clock was last seen, beside the name of
-//! the clock: the machine's boot. A jump is noticed by the first transaction after it, whichever process makes that; not one across
-//! a reboot, which cannot be told from time that passed.
+//! All users of a file are on one machine, so the file stores the last reading of that machine's clock, and
+//! the machine's boot id. The first transaction after a jump notices it, in any process. A jump across a
+//! reboot cannot be distinguished from time that passed.
 
 use std::sync::OnceLock;
 
@@ -13,22 +13,22 @@ use semel_core::time::BootTime;
 
 use super::queries;
 
-/// The clock as the file has it.
+/// The clock as stored in the file.
 struct StoredClock {
     skipped: i64,
-    /// The boot whose clock was seen, and how far it was ahead of the time since then.
+    /// Boot id of the last reading, and how far its clock was ahead of the time since boot.
     seen: Option<(String, i64)>,
 }
 
-/// The clock as it is to be written down.
+/// The clock as it is to be stored.
 struct ClockWrite {
     skipped: i64,
     offset: i64,
     is_jump: bool,
 }
 
-/// Returns the store's time in a transaction that can write, and writes a jump down. `jumped` is for tests: milliseconds by which
-/// the machine's clock was set forward.
+/// Returns the store's time in a transaction that can write, and writes a jump. `jumped` is for tests:
+/// milliseconds by which the machine's clock was set forward.
 pub(super) fn now(connection: &Connection, jumped: i64) -> rusqlite::Result<Timestamp> {
     let (time, write) = tell(connection, jumped)?;
     if let Some(ClockWrite { skipped, offset, is_jump }) = write {
@@ -45,12 +45,12 @@ pub(super) fn now(connection: &Connection, jumped: i64) -> rusqlite::Result<Time
     Ok(time)
 }
 
-/// Returns the store's time where nothing can be written. A jump that nobody has written down does not count here either.
+/// Returns the store's time for a reader. A jump that is not written yet does not count here either.
 pub(super) fn peek(connection: &Connection, jumped: i64) -> rusqlite::Result<Timestamp> {
     tell(connection, jumped).map(|(time, _)| time)
 }
 
-/// The store's time, and what is to be written down about its clock.
+/// Returns the store's time, and the reading of its clock to store.
 fn tell(connection: &Connection, jumped: i64) -> rusqlite::Result<(Timestamp, Option<ClockWrite>)> {
     let kept = read(connection)?;
     let before = BootTime::now();
@@ -65,7 +65,7 @@ fn tell(connection: &Connection, jumped: i64) -> rusqlite::Result<(Timestamp, Op
         watch.see(&ClockReading { skipped, ..reading });
     }
     let offset = watch.offset().unwrap_or_default();
-    // Within the tolerance it stays where it was, so that small steps add up to a jump.
+    // Within the tolerance the stored value stays, so that small steps add up to a jump.
     let is_kept = seen.is_some_and(|seen| seen.abs_diff(offset) <= JUMP_TOLERANCE.as_millis() as u64);
     let write =
         (jump.is_some() || !is_kept).then_some(ClockWrite { skipped, offset, is_jump: jump.is_some() });
@@ -81,8 +81,8 @@ fn read(connection: &Connection) -> rusqlite::Result<StoredClock> {
     })
 }
 
-/// The name of this machine's time since boot: it is another after every boot, on every machine, and in every container that has a
-/// time of its own. Elsewhere than on Linux each process has one of its own.
+/// Returns the name of this machine's time since boot: different after every boot, on every machine, and in
+/// every container with a time of its own. Outside of Linux each process has its own.
 fn boot() -> &'static str {
     static BOOT: OnceLock<String> = OnceLock::new();
     BOOT.get_or_init(|| {

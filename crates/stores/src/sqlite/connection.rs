@@ -10,11 +10,11 @@ use super::trouble::Trouble;
 use super::{SqliteOptions, place};
 use crate::access::Access;
 
-/// How many pages the log has before they are written to the file itself: 16 MiB. Most of them belong to the latest records,
-/// which change twice within a moment: the longer they wait, the fewer writes they are.
+/// Size of the log in pages at which it is written to the file itself: 16 MiB. Most pages belong to the
+/// latest records, which change twice within a moment: a later checkpoint writes fewer pages.
 const LOG_PAGES: u32 = 4096;
 
-/// A connection with the settings that durability needs.
+/// Returns a connection with the settings that durability needs.
 pub(super) fn connect(path: &Path, options: &SqliteOptions) -> Result<Connection, Trouble> {
     place::refuse_remains(path, options)?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -47,14 +47,15 @@ pub(super) fn connect(path: &Path, options: &SqliteOptions) -> Result<Connection
     Ok(connection)
 }
 
-/// The log reaches the disk at every commit, not merely the operating system, nor (macOS) the disk's cache.
+/// Makes every commit flush the log to the disk, not merely to the operating system, nor (macOS) to the
+/// disk's cache.
 pub(super) fn make_durable(connection: &Connection) -> rusqlite::Result<()> {
     connection
         .execute_batch("PRAGMA synchronous = FULL; PRAGMA fullfsync = ON; PRAGMA checkpoint_fullfsync = ON;")
 }
 
-/// A new file is for its owner only: it will hold responses in the clear. SQLite gives the files beside it the
-/// same mode. If it cannot be made, opening it says why.
+/// Creates a new file for its owner only: it will hold plaintext responses. SQLite gives the files beside it
+/// the same mode. If it cannot be created, opening it says why.
 fn make_private(path: &Path) {
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create_new(true);
@@ -63,7 +64,8 @@ fn make_private(path: &Path) {
     let _ = options.open(path);
 }
 
-/// Puts the file into WAL mode. Whoever does so first holds it for a moment, and SQLite does not wait here.
+/// Puts the file into WAL mode. The first process that does so holds the file for a moment, and SQLite does
+/// not wait here.
 fn wal_mode(connection: &Connection, patience: Duration) -> rusqlite::Result<String> {
     let begun = Instant::now();
     loop {
@@ -79,7 +81,7 @@ fn wal_mode(connection: &Connection, patience: Duration) -> rusqlite::Result<Str
     }
 }
 
-/// Refuses a damaged file: one whose index had lost a record would run its command again.
+/// Refuses a damaged file: if an index had lost a record, its command would run again.
 pub(super) fn check(connection: &Connection, path: &Path, options: &SqliteOptions) -> Result<(), Trouble> {
     let size = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
     if size > options.check_up_to_bytes {
@@ -92,7 +94,7 @@ pub(super) fn check(connection: &Connection, path: &Path, options: &SqliteOption
     }
 }
 
-/// What is damaged in our tables and their indexes.
+/// Returns the damage in our tables and their indexes.
 pub(super) fn damage(connection: &Connection) -> rusqlite::Result<Option<String>> {
     let ours = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name LIKE 'semel!_%' ESCAPE '!'";
     let tables: Vec<String> =

@@ -1,7 +1,7 @@
-//! What is to be known about a file, found out without changing it.
+//! Examines a file without changing it.
 //!
-//! Invariant: nothing is written, created or migrated. A file that nobody has open is read as it lies there, without
-//! locks; one that is in use, or that a crash left behind, through a connection that can only read.
+//! Invariant: nothing is written, created or migrated. A file at rest is read without locks; one that is in
+//! use, or that a crash left behind, through a read-only connection.
 
 mod checks;
 
@@ -17,10 +17,10 @@ use super::schema;
 use super::{SqliteOptions, TIER, api_keys, reseal};
 use crate::doctor::{Check, Examination, UpkeepIntervals, telling};
 
-/// How often a file is looked at that others begin to use meanwhile.
+/// Maximum number of tries for a file that other processes begin to use meanwhile.
 const MAX_LOOKS: usize = 3;
 
-/// Looks at the file. `options` are those it is used with, `upkeep` how often it is said to be looked after.
+/// Examines the file. `options` are those it is used with, `upkeep` its configured maintenance intervals.
 pub fn examine(path: &Path, options: &SqliteOptions, upkeep: &UpkeepIntervals) -> Examination {
     if let Err(trouble) = place::refuse_remains(path, options) {
         return only(Check::fail("store", trouble.at(path).to_string(), LOST));
@@ -43,7 +43,7 @@ pub fn examine(path: &Path, options: &SqliteOptions, upkeep: &UpkeepIntervals) -
         if rest.is_none() || now == rest {
             return examination;
         }
-        // Somebody began to use it meanwhile: it was not read as it should be.
+        // Another process began to use it meanwhile: the reading is not reliable.
         rest = now;
     }
     look(path, &metadata, options, upkeep, false)
@@ -53,7 +53,7 @@ fn only(check: Check) -> Examination {
     Examination { checks: vec![check], tier: Some(TIER), ..Examination::default() }
 }
 
-/// There is nothing that could be looked at.
+/// Returns the examination of a missing file.
 fn absent(path: &Path, error: &std::io::Error) -> Examination {
     let shown = path.display();
     let folder = folder(path);
@@ -78,19 +78,20 @@ const LOST: &str = "find the file: without its records, retries run again";
 
 const OTHER_USER: &str = "run this as the user that the gateway runs as";
 
-/// The folder of the file; that of a bare name is the current one.
+/// Returns the folder of the file; for a bare name, the current one.
 fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// What tells the file from itself at another time, if nobody has it open and nobody died over it.
+/// Returns size and time of a file at rest, which reveal a change: no process has it open, and no crash left
+/// it behind.
 fn at_rest(path: &Path) -> Option<(u64, SystemTime)> {
     let in_use = ["-wal", "-journal"].iter().any(|suffix| beside(path, suffix).exists());
     let metadata = fs::metadata(path).ok().filter(|_| !in_use)?;
     Some((metadata.len(), metadata.modified().ok()?))
 }
 
-/// A connection that cannot write. Of a file at rest, it takes no locks and makes no files beside it.
+/// Returns a read-only connection. For a file at rest, it takes no locks and makes no files beside it.
 fn connect(path: &Path, options: &SqliteOptions, at_rest: bool) -> rusqlite::Result<Connection> {
     let flags =
         OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
@@ -101,12 +102,12 @@ fn connect(path: &Path, options: &SqliteOptions, at_rest: bool) -> rusqlite::Res
         Connection::open_with_flags(path, flags & !OpenFlags::SQLITE_OPEN_URI)?
     };
     connection.busy_timeout(options.busy_timeout)?;
-    // Whoever closes a file last would move its log into it.
+    // The last connection to close would otherwise move the log into the file.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     Ok(connection)
 }
 
-/// A path as a URI spells it, so that no character in it is taken for the beginning of parameters.
+/// Returns a path in the spelling of a URI, so that no character in it begins parameters.
 fn percent_encoded(path: &Path) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte);
     let bytes = path.as_os_str().as_encoded_bytes().iter();
@@ -115,14 +116,14 @@ fn percent_encoded(path: &Path) -> String {
         .collect()
 }
 
-/// A file that could be opened.
+/// An opened file.
 struct OpenedFile<'a> {
     path: &'a Path,
     size: u64,
     options: &'a SqliteOptions,
     upkeep: &'a UpkeepIntervals,
     connection: Connection,
-    /// That of the schema; 0 if there is none yet.
+    /// Schema version; 0 if there is none yet.
     version: u32,
 }
 
@@ -133,7 +134,7 @@ fn look(
     upkeep: &UpkeepIntervals,
     at_rest: bool,
 ) -> Examination {
-    // Before there is a connection: closing a file gives up all locks that this process has on it.
+    // Before there is a connection: closing a file releases all locks that this process has on it.
     let durability = checks::durability(path);
     let opened = connect(path, options, at_rest)
         .and_then(|connection| schema::version(&connection).map(|version| (connection, version)));
@@ -155,7 +156,7 @@ fn look(
         key_uses: None,
     };
     if version > schema::known_version() {
-        // What a newer version means by its tables is not for this one to say.
+        // This version does not interpret the tables of a newer one.
         return Examination { api_keys: None, ..examination };
     }
     if let Err(trouble) = place::expect_store(&look.connection, path, options) {
@@ -171,7 +172,7 @@ fn look(
     examination
 }
 
-/// A file that is there and cannot be read as a database.
+/// Returns the check of a file that exists and cannot be read as a database.
 fn unreadable(path: &Path, error: &rusqlite::Error) -> Check {
     let advice = match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {

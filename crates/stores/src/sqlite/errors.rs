@@ -1,9 +1,9 @@
-//! What SQLite's errors mean for a caller: what was written, and what to do next.
+//! The meaning of SQLite's errors for a caller: what was written, and what to do next.
 
 use rusqlite::ErrorCode;
 use semel_core::StoreError;
 
-/// What an error before COMMIT means for the caller: nothing was written.
+/// Returns the meaning of an error before COMMIT: nothing was written.
 pub(super) fn store_error(error: &rusqlite::Error) -> StoreError {
     if is_unreadable(error) {
         return StoreError::Corrupt(error.to_string());
@@ -16,12 +16,12 @@ pub(super) fn store_error(error: &rusqlite::Error) -> StoreError {
     }
 }
 
-/// Gives a result of SQLite the error of the store.
+/// Converts an error of SQLite to one of the store.
 pub(super) fn stored<T>(result: rusqlite::Result<T>) -> Result<T, StoreError> {
     result.map_err(|error| store_error(&error))
 }
 
-/// Whether the row that was read is not one that any version of Semel wrote.
+/// Returns true if no version of Semel wrote the row that was read.
 pub(super) fn is_unreadable(error: &rusqlite::Error) -> bool {
     matches!(
         error,
@@ -33,7 +33,8 @@ pub(super) fn is_unreadable(error: &rusqlite::Error) -> bool {
     )
 }
 
-/// A second try that failed leaves open what the first one did, unless it is clear that it cannot have.
+/// Returns the error after a failed second try: the result of the first stays unknown, unless it clearly
+/// cannot have been written.
 pub(super) fn still_ambiguous(first: &str, second: StoreError) -> StoreError {
     match second {
         StoreError::Rejected(_) => second,
@@ -45,7 +46,7 @@ pub(super) fn still_ambiguous(first: &str, second: StoreError) -> StoreError {
     }
 }
 
-/// The same error, for another change that it concerns.
+/// Returns a copy of the error for another change that it concerns.
 pub(super) fn again(error: &StoreError) -> StoreError {
     match error {
         StoreError::Damaged(why) => StoreError::Damaged(why.clone()),

@@ -1,4 +1,4 @@
-//! Evidence in a SQLite file: all SQL about statements that came by themselves.
+//! Received evidence in a SQLite file: all SQL about statements.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use super::savepoint::all_or_nothing;
 use super::{SqliteStore, queries};
 use crate::columns::{StatementColumns, heard_after, of_statement};
 
-/// One that was heard before stays as it was.
+/// Inserts a statement. An existing one stays unchanged.
 const TAKE_IN: &str = "
     INSERT INTO semel_evidence (source, event_id, operation_id, verdict, proof, why, received_at, status, resource,
         response_format, encryption_key_id, response, attempt, content)
@@ -89,7 +89,8 @@ fn reap(
     connection.prepare_cached(REAP)?.execute(params![until, count(limit)])
 }
 
-/// Closes the statement, takes the note, and takes the reference of its command back if nobody else holds it.
+/// Closes the statement, writes the note, and takes the reference of its command back if no other command
+/// holds it.
 fn contradict(
     connection: &Connection,
     (source, event_id): (&str, &str),
@@ -171,7 +172,7 @@ impl Evidence for SqliteStore {
             while let Some(row) = rows.next()? {
                 match statement(row) {
                     Ok(statement) => page.statements.push(statement),
-                    // It is left to its operator, and keeps no other from being found.
+                    // An unreadable statement is left to an operator, and does not hide others.
                     Err(why) if is_unreadable(&why) => {
                         tracing::error!(%why, operation_id = %id, "evidence cannot be read, and is not used");
                         page.unreadable += 1;

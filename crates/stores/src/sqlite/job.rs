@@ -19,7 +19,8 @@ pub(super) struct WriteTransaction<'a> {
 /// The statements of a change.
 type ChangeStatements<T> = dyn Fn(&mut WriteTransaction<'_>) -> Result<T, StoreError> + Send;
 
-/// A change to the file. The writer runs it again, alone, if the transaction that it shared with others fails.
+/// A change to the file. The writer runs it again, alone, if the transaction that it shared with others
+/// fails.
 pub(super) struct Task<T> {
     run: Box<ChangeStatements<T>>,
     is_repeatable: bool,
@@ -28,14 +29,14 @@ pub(super) struct Task<T> {
 }
 
 impl<T> Task<T> {
-    /// A change that may be made twice: the second time changes nothing.
+    /// Returns a change that may be made twice: the second time changes nothing.
     pub(super) fn new(
         run: impl Fn(&mut WriteTransaction<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Task<T> {
         Task { run: Box::new(run), is_repeatable: true, needs_caller: false, point: None }
     }
 
-    /// Says whether the change may be made twice. If not, a commit in doubt stays in doubt.
+    /// Sets if the change may be made twice. If not, a commit in doubt stays in doubt.
     pub(super) fn repeatable(self, is_repeatable: bool) -> Task<T> {
         Task { is_repeatable, ..self }
     }
@@ -45,12 +46,13 @@ impl<T> Task<T> {
         Task { needs_caller: true, ..self }
     }
 
-    /// Names the place at which a test holds the change before it is made; the place after its commit follows from it.
+    /// Sets the point at which a test holds the change before it is made; the point after its commit follows
+    /// from it.
     pub(super) fn held_at(self, point: Option<Point>) -> Task<T> {
         Task { point, ..self }
     }
 
-    /// The job of this task, and the place where its answer arrives.
+    /// Returns the job of this task, and the receiver of its answer.
     pub(super) fn job(self) -> (Box<dyn Job>, oneshot::Receiver<Result<T, StoreError>>)
     where
         T: Send + 'static,
@@ -68,14 +70,14 @@ pub(super) trait Job: Send {
     /// Answers the caller: with the kept result, or with this error.
     fn answer(self: Box<Self>, result: Result<(), StoreError>);
 
-    /// Returns true if making the change twice is as good as once.
+    /// Returns true if the change may be made twice.
     fn is_repeatable(&self) -> bool;
 
-    /// Returns true if its caller has left, and it must not be made without one. Asked only once the transaction has begun,
-    /// since waiting for others is what takes time.
+    /// Returns true if the caller has left, and the change must not be made without one. Checked only once
+    /// the transaction has begun, since the wait for it takes the time.
     fn is_orphaned(&self) -> bool;
 
-    /// Returns the place at which a test holds it before it is made.
+    /// Returns the point at which a test holds the change before it is made.
     fn point(&self) -> Option<Point>;
 }
 
@@ -94,7 +96,7 @@ impl<T: Send> Job for Pending<T> {
     fn answer(self: Box<Self>, result: Result<(), StoreError>) {
         let Pending { done, reply, .. } = *self;
         let answer = result.and_then(|()| done.ok_or_else(|| ambiguous("the change has no result")));
-        // A caller that has left does not need its answer; the change stands all the same.
+        // A caller that has left does not need its answer; the change stands.
         let _ = reply.send(answer);
     }
 
@@ -111,7 +113,7 @@ impl<T: Send> Job for Pending<T> {
     }
 }
 
-/// Returns the place at which a test holds a change of a record before it is made.
+/// Returns the point at which a test holds a change of a record before it is made.
 pub(super) fn point_of(event: &Event) -> Option<Point> {
     match event {
         Event::Start { .. } => Some(Point::StartSent),
@@ -122,7 +124,7 @@ pub(super) fn point_of(event: &Event) -> Option<Point> {
     }
 }
 
-/// Returns the place after the commit of a change that is held at `sent`.
+/// Returns the point after the commit of a change that is held at `sent`.
 pub(super) fn committed(sent: Point) -> Point {
     match sent {
         Point::ClaimSent => Point::ClaimCommitted,

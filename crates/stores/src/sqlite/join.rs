@@ -1,5 +1,5 @@
-//! The store's part in a transaction of a service's own: the same decisions and the same SQL, on a connection that the
-//! caller has put into an exclusive transaction.
+//! The store's part in a transaction of a service's own: the same decisions and the same SQL, on a connection
+//! that the caller has put into an exclusive transaction.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use semel_core::{
 use super::errors::store_error;
 use super::{SqliteOpenError, SqliteOptions, StoreFiles, change, clock, connect, phases, place, queries};
 
-/// A connection to the file with the settings that durability needs, and with this version's schema.
+/// Returns a connection to the file with the settings that durability needs, and with this version's schema.
 pub fn open_connection(
     path: impl AsRef<Path>,
     options: &SqliteOptions,
@@ -23,18 +23,18 @@ pub fn open_connection(
     Ok(connection)
 }
 
-/// The place of the file that the connection has open, to be checked after every commit.
+/// Returns the place of the connection's file, to be checked after every commit.
 pub fn place_of(connection: &Connection, path: impl AsRef<Path>) -> Result<StoreFiles, SqliteOpenError> {
     let path = path.as_ref();
     StoreFiles::of(connection, path).map_err(|trouble| trouble.at(path))
 }
 
-/// The store's time, within the exclusive transaction that is open.
+/// Returns the store's time, within the open exclusive transaction.
 pub fn now(connection: &Connection) -> rusqlite::Result<Timestamp> {
     clock::now(connection, 0)
 }
 
-/// Claims, within the exclusive transaction that is open.
+/// Claims, within the open exclusive transaction.
 pub fn claim_within(
     connection: &Connection,
     claim: &Claim,
@@ -43,7 +43,7 @@ pub fn claim_within(
     change::claim(connection, claim, now)
 }
 
-/// Applies a change, within the exclusive transaction that is open.
+/// Applies a change, within the open exclusive transaction.
 pub fn apply_within(
     connection: &Connection,
     id: &RecordId,
@@ -53,8 +53,9 @@ pub fn apply_within(
     change::apply(connection, id, change, now)
 }
 
-/// Writes about a phase of the command that is held, and with a phase that is done, that a part of the command is. `false` if
-/// there is no such phase. All but a local phase may be written once more, which changes nothing.
+/// Writes the mark of a phase of the held command; with a finished phase, marks the command as partly done.
+/// Returns `false` if there is no such phase. Repeating any mark except that of a local phase changes
+/// nothing.
 pub fn mark(
     connection: &Connection,
     command: OperationId,
@@ -67,24 +68,24 @@ pub fn mark(
     phases::write(connection, command, mark, now).map_err(|error| store_error(&error))
 }
 
-/// The record with this id.
+/// Returns the record with this id.
 pub fn find_within(connection: &Connection, id: &RecordId) -> Result<Option<Record>, StoreError> {
     queries::get(connection, id).map_err(|error| store_error(&error))
 }
 
-/// Writes something that changes nothing. Once it is committed, nothing of an earlier commit that failed can come back:
-/// its place in the log is taken.
+/// Writes without changing anything. Once that is committed, no part of an earlier failed commit can
+/// reappear: its place in the log is taken.
 pub fn write_anew(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute("UPDATE semel_schema SET version = version", []).map(|_| ())
 }
 
-/// Whether the command has a message that is not delivered: one that was pushed and not taken back.
+/// Returns true if the command has an undelivered message: one that was pushed and not taken back.
 pub fn has_message(connection: &Connection, command: OperationId) -> rusqlite::Result<bool> {
     let sql = "SELECT EXISTS (SELECT 1 FROM semel_outbox WHERE operation_id = ?1 AND state = 'pending')";
     connection.prepare_cached(sql)?.query_row([command.as_bytes()], |row| row.get(0))
 }
 
-/// Adds a message to the outbox. Its place comes after those of the same command. `false` if there is another of its id.
+/// Adds a message to the outbox, behind those of the same command. Returns `false` if its id exists.
 pub fn push_message(
     connection: &Connection,
     command: OperationId,
@@ -109,7 +110,7 @@ pub fn push_message(
     Ok(added == 1)
 }
 
-/// The record of this command.
+/// Returns the record of this command.
 pub fn find_command(connection: &Connection, id: OperationId) -> Result<Option<Record>, StoreError> {
     queries::find(connection, id).map_err(|error| store_error(&error))
 }

@@ -1,7 +1,8 @@
-//! Outcomes that need no look at their record first: those of commands that this process claimed itself.
+//! Settlements without a read of their record: those of commands that this process claimed itself.
 //!
-//! The protocol decides on the record as it was claimed, and the decision is written only to a row that still has that
-//! very head. If the decision is to write nothing, or the row has changed, the record is read and the protocol asked again.
+//! The protocol decides on the record as it was claimed, and the decision is written only to a row that still
+//! has that very head. If the decision is to write nothing, or the row has changed, the record is read and
+//! the protocol called again.
 
 use rusqlite::Connection;
 use semel_core::transition::{ReferenceWrite, RequestWrite};
@@ -13,12 +14,12 @@ use super::errors::store_error;
 use super::queries;
 use crate::known;
 
-/// The records that this process has claimed and not settled.
+/// Records that this process has claimed and not settled.
 #[derive(Default)]
 pub(super) struct ClaimedRecords(known::KnownRecords<Record>);
 
 impl ClaimedRecords {
-    /// Writes an outcome without a look at its record. Returns `None` where that is not possible.
+    /// Writes a settlement without a read of its record. Returns `None` if that is not possible.
     pub(super) fn settle(
         &mut self,
         connection: &Connection,
@@ -34,7 +35,7 @@ impl ClaimedRecords {
         settle(connection, &before, change, now)
     }
 
-    /// Remembers the record of a claim that its sender carries out. The transaction may yet fail.
+    /// Remembers the record of a claim that its sender executes. The transaction may yet fail.
     pub(super) fn claimed(&mut self, answer: &StoreAnswer) {
         if let (Decision::Execute, Some(record)) = (answer.decision, &answer.record) {
             self.0.remember(record.id, record.clone());
@@ -51,7 +52,8 @@ impl ClaimedRecords {
     }
 }
 
-/// Writes the outcome of a known record. Returns `None` if the row has changed, or if it takes more than one write.
+/// Writes the settlement of a known record. Returns `None` if the row has changed, or if it takes more than
+/// one write.
 fn settle(
     connection: &Connection,
     before: &Record,
@@ -60,7 +62,7 @@ fn settle(
 ) -> Result<Option<StoreAnswer>, StoreError> {
     let step = transition(Some(&before.head), change.event(), now);
     let alone = step.reference == ReferenceWrite::Keep && step.request == RequestWrite::Keep;
-    // A decision to write nothing would stand on the memory alone.
+    // A decision to write nothing would rest on memory alone.
     let update = matches!(step.write, Write::Update(_)) && alone;
     let record = Record::after(Some(before), step.write, None, change.result(), now).filter(|_| update);
     let Some(after) = record.map(|record| record.observing(step.write, change.observation())) else {

@@ -1,9 +1,13 @@
-//! Records in a SQLite file: one file, no server, every write on disk before it is answered.
+//! Records in a SQLite file: one file, no server, every write on disk before it is answered. Several processes
+//! may use one file, such as a server and an operator's tool beside it.
 //!
-//! `connection.rs` opens it (`open_error.rs` says why it cannot), `schema.rs` has the tables, `queries.rs` all SQL about records, `records.rs` shows and ages them, `rows.rs` the meaning of a row, `change.rs` one change, `known.rs` the
-//! outcomes that need no look, `job.rs` a change on its way to the writer, `writer.rs` the thread that commits changes in groups, `outbox.rs` hands messages to workers, `phases.rs` writes the phases of commands, `evidence.rs` keeps
-//! what others say about commands, `usage.rs` what everybody has used, `place.rs` notices that the file is gone, `clock.rs` that the clock was set, `errors.rs` what SQLite's errors mean.
-//! Several processes may use one file, such as a server and an operator's tool beside it.
+//! - Records: `schema.rs` has the tables, `queries.rs` all SQL about records, `rows.rs` the meaning of a row,
+//!   `records.rs` shows and ages records.
+//! - Changes: `change.rs` makes one, `known.rs` settles without a read, `job.rs` carries a change to the
+//!   writer, `writer.rs` is the thread that commits changes in groups.
+//! - File: `connection.rs` opens it (`open_error.rs` has the reasons for a failure), `place.rs` notices that
+//!   the file is gone, `clock.rs` that the clock was set, `errors.rs` interprets errors.
+//! - More: `outbox.rs` messages, `phases.rs` phases, `evidence.rs` received evidence, `usage.rs` quotas.
 
 mod api_keys;
 mod change;
@@ -63,42 +67,42 @@ pub use schema::{SCHEMA_VERSION, known_version};
 use trouble::Trouble;
 use writer::{Writer, WriterCounters, WriterLevers};
 
-/// What the store promises.
+/// Tier of the store.
 pub const TIER: Tier = Tier::One;
 
-/// How a file is used.
+/// Options of a SQLite store.
 #[derive(Clone, Debug)]
 pub struct SqliteOptions {
-    /// How long to wait for another process that writes.
+    /// Time limit of a wait for another process that writes.
     pub busy_timeout: Duration,
-    /// How many changes may wait for the writer; more are refused at once.
+    /// Maximum number of changes that wait for the writer; more are refused at once.
     pub queue: usize,
-    /// How many connections read.
+    /// Number of reading connections.
     pub readers: usize,
-    /// The file may not grow beyond this many bytes; `None` leaves it to the disk.
+    /// Maximum size of the file in bytes; `None` leaves it to the disk.
     pub max_file_bytes: Option<u64>,
-    /// The largest single response, in bytes as stored.
+    /// Largest single response, in bytes as stored.
     pub max_record_bytes: u32,
-    /// A file up to this many bytes is checked for damage when it is opened. A damaged index may hide a record,
-    /// and what is hidden would be run again. Larger files take too long; check those with `PRAGMA
-    /// integrity_check` when you can.
+    /// Size up to which a file is checked for damage when it is opened. A damaged index may hide a record,
+    /// and its command would run again. Larger files take too long; check those with `PRAGMA integrity_check`
+    /// when you can.
     pub check_up_to_bytes: u64,
-    /// Makes a new store where one was before and is gone, or takes the one that is there in its place. Its commands may run
-    /// again.
+    /// True to create a new store where an earlier one is gone, or to accept another store in its place.
+    /// Commands of the earlier one may run again.
     pub create: bool,
-    /// What this process may do with the file.
+    /// Access of this process to the file.
     pub access: Access,
 }
 
 impl Default for SqliteOptions {
     fn default() -> SqliteOptions {
         SqliteOptions {
-            // Shorter than a layer waits for its store, so that "busy" is answered and not guessed.
+            // Shorter than a layer's timeout for its store, so that "busy" is answered and not guessed.
             busy_timeout: Duration::from_secs(2),
             queue: 8192,
             readers: 4,
             max_file_bytes: None,
-            // The largest body that a policy allows, with its head.
+            // Largest body that a policy allows, with its head.
             max_record_bytes: 66 << 20,
             check_up_to_bytes: 1 << 30,
             create: false,
@@ -117,24 +121,24 @@ pub struct SqliteStore {
     counters: Arc<WriterCounters>,
 }
 
-/// How many commits carried how many changes: the second by the first is what group commit saves.
+/// Numbers of commits and of the changes that they carried: their ratio is the saving by group commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// Transactions that were tried, whatever came of them.
+    /// Number of attempted transactions.
     pub tried: u64,
-    /// Transactions that were committed.
+    /// Number of committed transactions.
     pub commits: u64,
-    /// Changes that they carried.
+    /// Number of changes that they carried.
     pub changes: u64,
 }
 
 impl SqliteStore {
-    /// Opens the file, creating it or bringing it to this version's schema where needed.
+    /// Opens the file. Creates it, or migrates it to this version's schema, if needed.
     pub fn open(path: impl AsRef<Path>) -> Result<SqliteStore, SqliteOpenError> {
         SqliteStore::open_with(path, &SqliteOptions::default())
     }
 
-    /// The same, with options.
+    /// Opens the file with these options.
     pub fn open_with(
         path: impl AsRef<Path>,
         options: &SqliteOptions,
@@ -146,7 +150,7 @@ impl SqliteStore {
         place::adopt(&mut connection, path, options).map_err(|trouble| trouble.at(path))?;
         let place = StoreFiles::of(&connection, path).map_err(|trouble| trouble.at(path))?;
         let readers = (0..options.readers.max(1)).map(|_| connect()).collect::<Result<_, _>>()?;
-        // The same file from the first connection to the last.
+        // Checks that it is the same file from the first connection to the last.
         place.check().map_err(|error| Trouble::Moved(error.to_string()).at(path))?;
         let (sender, jobs) = mpsc::channel(options.queue.max(1));
         let levers = WriterLevers::default();
@@ -175,7 +179,7 @@ impl SqliteStore {
         Ok(SqliteStore { writer: Some(sender), thread: Some(thread), readers, place, levers, counters })
     }
 
-    /// Moves this store's present into the future, for tests: nobody has to wait for a lease to end.
+    /// Moves this store's time into the future, for tests that would otherwise wait for a lease expiry.
     #[cfg(feature = "test-levers")]
     pub fn shift_clock(&self, by: Duration) {
         let millis = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
@@ -196,13 +200,13 @@ impl SqliteStore {
         self.levers.jumped.fetch_sub(millis, Ordering::SeqCst);
     }
 
-    /// The next commit is made and then reported as failed, for tests, as a failing disk may do.
+    /// Makes the next commit and then reports it as failed, for tests, as a failing disk may do.
     #[cfg(feature = "test-levers")]
     pub fn lose_next_commit_answer(&self) {
         self.levers.lose_commit.store(true, Ordering::SeqCst);
     }
 
-    /// How many commits carried how many changes so far.
+    /// Returns the numbers of commits and changes so far.
     pub fn written(&self) -> Written {
         Written {
             tried: self.counters.tried.load(Ordering::Relaxed),
@@ -211,7 +215,7 @@ impl SqliteStore {
         }
     }
 
-    /// Hands the change to the writer and waits until it is on disk.
+    /// Queues the change for the writer and waits until it is on disk.
     async fn write<T: Send + 'static>(&self, task: Task<T>) -> Result<T, StoreError> {
         let (job, answer) = task.job();
         let writer =
@@ -244,7 +248,7 @@ impl SqliteStore {
 }
 
 impl Drop for SqliteStore {
-    /// Lets the writer finish what it was given, then closes the file.
+    /// Lets the writer finish its queue, then closes the file.
     fn drop(&mut self) {
         self.writer = None;
         if let Some(thread) = self.thread.take() {
@@ -273,7 +277,7 @@ impl Store for SqliteStore {
             turn.known.claimed(&answer);
             Ok(answer)
         });
-        // A claim that nobody waits for would be acquired for nobody, and end as an unknown.
+        // A claim without a waiting caller would be acquired in vain, and end as unknown.
         self.write(task.needs_caller().held_at(Some(Point::ClaimSent))).await
     }
 

@@ -1,4 +1,4 @@
-//! Why a file cannot be used.
+//! Reasons why a file cannot be used.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use rusqlite::ErrorCode;
 use super::schema::known_version;
 use super::trouble::Trouble;
 
-/// Why a file cannot be used. Each says what to do about it; none has changed the file.
+/// Reason why a file cannot be used, with advice. None has changed the file.
 #[derive(Debug, thiserror::Error)]
 pub enum SqliteOpenError {
     /// The file or its folder cannot be read or written.
@@ -15,7 +15,7 @@ pub enum SqliteOpenError {
     Inaccessible {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Message of the system.
         why: String,
     },
     /// The file is not a database, or a damaged one.
@@ -23,7 +23,7 @@ pub enum SqliteOpenError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What SQLite said.
+        /// Message of SQLite.
         why: String,
     },
     /// The file was written by a newer version.
@@ -35,7 +35,7 @@ pub enum SqliteOpenError {
     NewerSchema {
         /// The file.
         path: PathBuf,
-        /// The file's version.
+        /// Schema version of the file.
         found: u32,
     },
     /// The file was written by an older version, and may only be read.
@@ -47,18 +47,18 @@ pub enum SqliteOpenError {
     OlderSchema {
         /// The file.
         path: PathBuf,
-        /// The file's version; 0 if it has no records yet.
+        /// Schema version of the file; 0 if it has no records yet.
         found: u32,
     },
-    /// The file system does not do what durability needs.
+    /// The file system lacks what durability needs.
     #[error("{path} cannot be put into WAL mode (it stays in {mode:?}); use a local disk")]
     NotDurable {
         /// The file.
         path: PathBuf,
-        /// The journal mode it stays in.
+        /// Journal mode of the file.
         mode: String,
     },
-    /// A store was here: its log is, and its file is missing or empty.
+    /// A store was here: its log exists, and its file is missing or empty.
     #[error(
         "{path} is missing or empty, and its log {left} is there: a store was here. Put its file back beside the log, or restore \
          both from a backup; without its records, retries run again. To begin anew, move the log away"
@@ -69,7 +69,7 @@ pub enum SqliteOpenError {
         /// The log, or the log's index.
         left: PathBuf,
     },
-    /// A store was here: its marker is, and its file is missing, empty, or has no records.
+    /// A store was here: its marker exists, and its file is missing, empty, or has no records.
     #[error(
         "{path} is missing or has no records, and {marker} says that a store was here. Put the file back, or restore it from a backup; \
          without its records, retries run again. To begin anew, run `semel migrate --create`, or delete the marker"
@@ -100,7 +100,7 @@ pub enum SqliteOpenError {
         path: PathBuf,
         /// The file with the store's id.
         marker: PathBuf,
-        /// What the system said.
+        /// Message of the system.
         why: String,
     },
     /// The file was deleted or replaced while it was opened.
@@ -108,7 +108,7 @@ pub enum SqliteOpenError {
     Moved {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Message of the system.
         why: String,
     },
     /// Another process held the file for too long, the disk is full, or the like.
@@ -116,13 +116,13 @@ pub enum SqliteOpenError {
     Failed {
         /// The file.
         path: PathBuf,
-        /// What SQLite said.
+        /// Message of SQLite.
         why: String,
     },
 }
 
 impl Trouble {
-    /// Names the file, and tells the cases apart that want different remedies.
+    /// Adds the path, and separates the cases that need different remedies.
     pub(super) fn at(self, path: &Path) -> SqliteOpenError {
         let path = path.to_owned();
         let error = match self {

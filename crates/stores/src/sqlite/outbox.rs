@@ -1,7 +1,7 @@
-//! Messages in a SQLite file: all SQL about delivering them. They come into it by `push_message`.
+//! Messages in a SQLite file: all SQL about their delivery. `push_message` inserts them.
 //!
-//! The writing thread makes every change here in an exclusive transaction, so two workers never take the same message;
-//! what several workers write at the same time shares one flush to disk.
+//! The writing thread makes every change here in an exclusive transaction, so two workers never take the same
+//! message; concurrent writes of several workers share one flush to disk.
 
 use std::time::Duration;
 
@@ -33,10 +33,10 @@ macro_rules! columns {
     };
 }
 
-/// Messages that one take looks at: some of them may have to wait for others, and are marked.
+/// Number of messages that one take looks at: some may have to wait for others, and are marked.
 const WINDOW: usize = 256;
 
-/// Takes of one call at most, while it meets messages that have to wait.
+/// Maximum number of takes per call, while it meets messages that have to wait.
 const ROUNDS: usize = 4;
 
 macro_rules! has_earlier {
@@ -46,7 +46,8 @@ macro_rules! has_earlier {
     };
 }
 
-/// Messages that are due, the longest due first, and which of them have to wait for an earlier one of their command.
+/// Selects due messages, the longest due first, with a mark for those that have to wait for an earlier one of
+/// their command.
 const DUE: &str = concat!(
     "SELECT event_id, ",
     has_earlier!(),
@@ -54,7 +55,7 @@ const DUE: &str = concat!(
       ORDER BY due_at, event_id LIMIT ?2"
 );
 
-/// Of one command only the first message that is not delivered.
+/// Takes only the first undelivered message of each command.
 const TAKE: &str = concat!(
     "UPDATE semel_outbox AS own SET token = ?2, epoch = epoch + 1, attempts = attempts + 1, due_at = ?1 + ?3
      WHERE event_id = ?4 AND state = 'pending' AND due_at <= ?1 AND NOT ",
@@ -68,7 +69,8 @@ const BLOCK: &str = concat!(
     has_earlier!()
 );
 
-/// The next message of a command waits for `?1` no longer. One that still has to wait for another is marked again.
+/// Unblocks the next message of a command behind `?1`. One that still has to wait for another is marked
+/// again.
 const UNBLOCK: &str = "
     UPDATE semel_outbox SET blocked = 0 WHERE blocked = 1 AND event_id = (
         SELECT next.event_id FROM semel_outbox AS own JOIN semel_outbox AS next
@@ -79,20 +81,20 @@ const ACCEPT: &str = "
     UPDATE semel_outbox SET provider_reference = ?4
     WHERE event_id = ?1 AND epoch = ?2 AND token = ?3 AND state = 'pending'";
 
-/// One that is tried again is in nobody's hand any more; of one that is done it stays known who did it.
+/// Settles a message. A retried one is released; a finished one keeps the token of its worker.
 const SETTLE: &str = "
     UPDATE semel_outbox SET state = ?4, due_at = ?5, token = CASE ?4 WHEN 'pending' THEN NULL ELSE token END,
         last_error = coalesce(?6, last_error), done_at = ?7
     WHERE event_id = ?1 AND epoch = ?2 AND token = ?3 AND state = 'pending'";
 
-/// Dead, or pending and in nobody's hand.
+/// Condition for a message that is dead, or pending and held by no worker.
 macro_rules! is_free {
     () => {
         "event_id = ?1 AND (state = 'dead' OR (state = 'pending' AND (token IS NULL OR due_at <= ?2)))"
     };
 }
 
-/// The epoch rises, so that whoever had it cannot write about it any more.
+/// Retries a message. The epoch rises, which fences the last worker.
 const RETRY: &str = concat!(
     "UPDATE semel_outbox SET state = 'pending', due_at = ?2, attempts = 0, epoch = epoch + 1, token = NULL,
          done_at = NULL WHERE ",
@@ -101,7 +103,7 @@ const RETRY: &str = concat!(
 
 const DISCARD: &str = concat!("DELETE FROM semel_outbox WHERE ", is_free!());
 
-/// Whether the command has others that are not delivered.
+/// Checks for other undelivered messages of the command.
 const OTHERS: &str =
     "SELECT 1 FROM semel_outbox WHERE operation_id = ?1 AND event_id <> ?2 AND state <> 'delivered'";
 
@@ -122,7 +124,8 @@ macro_rules! list {
 
 const LIST: &str = list!("(?1 IS NULL OR state = ?1)");
 
-/// Dead messages are few among many: they have an index, which only a constant finds.
+/// Lists dead messages. They are few among many and have a partial index, which only a constant in the query
+/// uses.
 const LIST_DEAD: &str = list!("state = 'dead' AND ?1 = 'dead'");
 
 const REAP: &str = "
@@ -135,7 +138,7 @@ const DEPTH: &str = "
             + (SELECT count(*) FROM semel_outbox WHERE state = 'pending' AND blocked = 1),
         (SELECT count(*) FROM semel_outbox WHERE state = 'dead')";
 
-/// Event ids of messages that are due, found without the lock that writing takes.
+/// Event ids of due messages, found without the write lock.
 #[derive(Default)]
 struct DueMessages {
     free: Vec<String>,
@@ -192,7 +195,7 @@ fn settle(
         Next::Retry { after } => (MessageState::Pending, now.plus(after), None),
         Next::Dead => (MessageState::Dead, now, Some(now)),
     };
-    // Before it: whatever fails in between, nothing is left to wait for a message that is delivered.
+    // Unblocks first: after a failure in between, no message waits for a delivered one.
     if next == Next::Delivered {
         connection.prepare_cached(UNBLOCK)?.execute([&fence.event_id])?;
     }
@@ -292,7 +295,7 @@ impl Outbox for SqliteStore {
     async fn take(&self, take: &Take) -> Result<Vec<Message>, StoreError> {
         let mut taken = Vec::new();
         for _ in 0..ROUNDS {
-            // Looked for without the lock that writing takes: an idle worker, or a long search, disturbs nobody.
+            // Searched without the write lock: an idle worker, or a long search, delays no writer.
             let due = self.read(due).await?;
             let waiting = due.blocked.len();
             if due.free.is_empty() && waiting == 0 {
@@ -305,7 +308,7 @@ impl Outbox for SqliteStore {
             // A second take would take others, and leave the first ones to the end of their lease.
             match self.write(Task::new(some).repeatable(false)).await {
                 Ok(messages) => taken.extend(messages),
-                // Those in hand are delivered, and not left to the end of their lease.
+                // Taken messages are delivered now, and not left to the end of their lease.
                 Err(_) if !taken.is_empty() => break,
                 Err(error) => return Err(error),
             }
@@ -377,7 +380,7 @@ impl Outbox for SqliteStore {
             let act = || self::intervene(turn.connection, &event_id, intervention, &note, turn.now);
             all_or_nothing(turn.connection, act)
         };
-        // A second intervention would be noted twice.
+        // A second intervention would write a second note.
         Ok(self.write(Task::new(intervene).repeatable(false)).await? == 1)
     }
 
@@ -415,7 +418,7 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_millis(1_000);
 
-    /// Commands whose first message is dead, and whose second waits for it.
+    /// Returns commands whose first message is dead, and whose second waits for it.
     fn with_blocked(commands: usize) -> Connection {
         let mut connection = Connection::open_in_memory().expect("memory can be opened");
         assert!(schema::migrate(&mut connection).is_ok(), "it is new");
@@ -437,7 +440,7 @@ mod tests {
         self::take(connection, &take, &due, NOW).expect("it writes").len()
     }
 
-    /// Steps of SQLite's machine for one search.
+    /// Returns the number of virtual machine steps of one search.
     fn steps(connection: &Connection) -> i32 {
         let mut statement = connection.prepare(DUE).expect("it is a statement");
         let rows = statement.query_map(params![NOW.as_millis(), count(WINDOW)], |_| Ok(()));

@@ -3,7 +3,8 @@
 use rusqlite::{Connection, params};
 use semel_core::{Fence, Mark, OperationId, RecordId, Timestamp};
 
-/// Whether the command is still carried out under this fence. Within the exclusive transaction that is open, it stays so.
+/// Returns true if the command still runs under this fence. Within the open exclusive transaction, it stays
+/// so.
 pub fn is_held(connection: &Connection, id: &RecordId, fence: Fence) -> rusqlite::Result<bool> {
     let sql =
         "SELECT 1 FROM semel_records WHERE id = ?1 AND epoch = ?2 AND token = ?3 AND state = 'processing'";
@@ -11,7 +12,7 @@ pub fn is_held(connection: &Connection, id: &RecordId, fence: Fence) -> rusqlite
     connection.prepare_cached(sql)?.exists(values)
 }
 
-/// Writes about a phase.
+/// Writes the mark of a phase.
 pub(super) fn write(
     connection: &Connection,
     command: OperationId,
@@ -52,7 +53,7 @@ pub(super) fn write(
     Ok(changed == 1)
 }
 
-/// Whether a local phase is written.
+/// Returns true if a local phase is written.
 pub fn has_phase(connection: &Connection, command: OperationId, name: &str) -> rusqlite::Result<bool> {
     let sql = "SELECT 1 FROM semel_phases WHERE operation_id = ?1 AND name = ?2 AND kind = 'local'";
     connection.prepare_cached(sql)?.exists(params![command.as_bytes(), name])

@@ -1,8 +1,8 @@
-//! The place of a store: its file, the log beside it, and the marker that remembers which store was there.
+//! The place of a store: its file, the log beside it, and the marker with the store's id.
 //!
-//! A process goes on writing to a file that was deleted or replaced, and nothing of it is there after a restart. So the writer
-//! compares device and inode after every commit, before it answers, and a difference closes the store for good. The marker is a
-//! file beside the store with the store's id: an empty file, or another store, is not taken for the one that was there.
+//! A process can go on writing to a file that was deleted or replaced, and the data is gone after a restart.
+//! So the writer compares device and inode after every commit, before it answers, and a difference closes the
+//! store for good. By the marker, an empty file or another store is not taken for the one that was there.
 
 use std::fs::{self, File, Metadata};
 use std::io::{ErrorKind, Write};
@@ -17,14 +17,14 @@ use super::{SqliteOptions, Trouble, schema};
 use crate::access::Access;
 use semel_core::identity::StoreId;
 
-/// The files that SQLite has beside one that is in use, or that a crash left behind.
+/// Suffixes of the files that SQLite has beside one that is in use, or that a crash left behind.
 const LOG: &str = "-wal";
 const INDEX_OF_LOG: &str = "-shm";
 
-/// The most bytes of a marker that are read.
+/// Largest part of a marker that is read, in bytes.
 const MAX_MARKER_BYTES: u64 = 4096;
 
-/// A file beside the store's own.
+/// Returns the path of a file beside the store's own.
 pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
@@ -38,8 +38,8 @@ pub(super) fn marker_path(path: &Path) -> PathBuf {
 
 /// Refuses a path where a store was and only an empty file, or none, is left.
 ///
-/// SQLite would take such a file for a new database and delete the log beside it. The log is looked for first: whoever creates
-/// a store at this moment writes the file before the log.
+/// SQLite would take such a file for a new database and delete the log beside it. The log is checked first: a
+/// process that creates a store at this moment writes the file before the log.
 pub(super) fn refuse_remains(path: &Path, options: &SqliteOptions) -> Result<(), Trouble> {
     // SQLite keeps the log beside the file itself, not beside a link to it.
     let target = fs::canonicalize(path);
@@ -52,7 +52,7 @@ pub(super) fn refuse_remains(path: &Path, options: &SqliteOptions) -> Result<(),
         Ok(metadata) if metadata.len() > 0 => return Ok(()),
         Ok(_) => {}
         Err(error) if error.kind() == ErrorKind::NotFound => {}
-        // Opening it says why.
+        // Opening it reports the reason.
         Err(_) => return Ok(()),
     }
     match left {
@@ -62,14 +62,14 @@ pub(super) fn refuse_remains(path: &Path, options: &SqliteOptions) -> Result<(),
     }
 }
 
-/// Brings the file to this version's schema, unless it is another store than the one that was at this path; and leaves the
-/// marker beside it.
+/// Migrates the file to this version's schema and leaves the marker beside it. Refuses another store than the
+/// one that was at this path.
 pub(super) fn adopt(
     connection: &mut Connection,
     path: &Path,
     options: &SqliteOptions,
 ) -> Result<(), Trouble> {
-    // Before anything is written to a file that is not ours to change.
+    // Checked before anything is written to a file that is not ours to change.
     expect_store(connection, path, options)?;
     if options.access == Access::Read {
         let found = schema::version(connection)?.unwrap_or(0);
@@ -104,7 +104,7 @@ pub(super) fn expect_store(
     let Some(expected) = read_marker(&marker)?.filter(|_| !options.create) else { return Ok(()) };
     match schema::version(connection)? {
         None => Err(Trouble::Gone(marker)),
-        // A newer version says by itself that it cannot be read.
+        // A newer version is refused elsewhere, as unreadable.
         Some(version) if version > schema::known_version() => Ok(()),
         Some(_) if schema::store_id(connection)? == Some(expected) => Ok(()),
         Some(_) => Err(Trouble::Other(marker)),
@@ -128,7 +128,8 @@ fn read_marker(path: &Path) -> Result<Option<StoreId>, Trouble> {
     id.parse().map(Some).map_err(|_| unreadable("it has no store's id".to_owned()))
 }
 
-/// Writes the marker and has it on disk. Several processes may do so at once: the last one replaces an equal file.
+/// Writes the marker and flushes it to disk. Several processes may do so at once: the last one replaces an
+/// equal file.
 fn write_marker(path: &Path, id: StoreId) -> std::io::Result<()> {
     let text = format!(
         "{id}\n\n\
@@ -149,18 +150,18 @@ fn write_marker(path: &Path, id: StoreId) -> std::io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// A store's file and its log as they were when they were opened.
+/// A store's file and its log, as they were when opened.
 #[derive(Clone)]
 pub struct StoreFiles {
     files: Arc<[(PathBuf, Inode); 2]>,
-    /// Says what is not there any more, once that was noticed. It is never taken back: commits may have gone elsewhere.
+    /// Description of the missing file, once noticed. It is never reset: commits may have gone elsewhere.
     lost: Arc<OnceLock<String>>,
 }
 
 impl StoreFiles {
-    /// Looks at the file that the connection has open, and at its log.
+    /// Returns the place of the file that the connection has open, and of its log.
     pub(super) fn of(connection: &Connection, path: &Path) -> Result<StoreFiles, Trouble> {
-        // A log is there from the first transaction on, and as long as anybody has the file open.
+        // A log exists from the first transaction on, and as long as any process has the file open.
         connection.query_row("SELECT count(*) FROM sqlite_schema", [], |_| Ok(()))?;
         let target = fs::canonicalize(path).map_err(|error| Trouble::Moved(error.to_string()))?;
         let seen = |file: PathBuf| match fs::metadata(&file) {
@@ -171,10 +172,10 @@ impl StoreFiles {
         Ok(StoreFiles { files: Arc::new(files), lost: Arc::default() })
     }
 
-    /// Checks that both files are where they were.
+    /// Checks that both files are in their place.
     ///
     /// # Errors
-    /// Says what is gone. From then on every check fails.
+    /// Names the missing file. From then on every check fails.
     pub fn check(&self) -> Result<(), StoreError> {
         if let Some(why) = self.lost.get() {
             return Err(StoreError::Damaged(why.clone()));
@@ -192,10 +193,10 @@ impl StoreFiles {
         Err(StoreError::Damaged(why))
     }
 
-    /// Checks after a commit: what it wrote may be in a file that nobody will read.
+    /// Checks after a commit: its data may be in a file that no process will read.
     ///
     /// # Errors
-    /// Nobody can tell whether the commit will last.
+    /// The commit may not last.
     pub fn check_commit(&self) -> Result<(), StoreError> {
         self.check().map_err(|error| ambiguous(error.to_string()))
     }
@@ -209,7 +210,7 @@ fn difference(file: &Path, seen: Inode) -> Option<String> {
     }
 }
 
-/// The identity of an open file: no other has it as long as anybody has this one open.
+/// Identity of an open file: unique while any process has the file open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Inode {
     device: u64,
@@ -223,7 +224,7 @@ impl Inode {
         Inode { device: metadata.dev(), number: metadata.ino() }
     }
 
-    /// Elsewhere an open file cannot be deleted or replaced.
+    /// Returns a constant: on other systems an open file cannot be deleted or replaced.
     #[cfg(not(unix))]
     fn of(_: &Metadata) -> Inode {
         Inode { device: 0, number: 0 }

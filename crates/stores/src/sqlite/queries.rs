@@ -1,6 +1,6 @@
 //! All SQL about records.
 //!
-//! Called with a connection that is in an exclusive transaction (changes) or that only reads (look-ups).
+//! Called with a connection in an exclusive transaction (changes), or a read-only one (look-ups).
 
 use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
 use semel_core::{
@@ -15,14 +15,14 @@ use crate::columns::{RecordColumns, StepColumns};
 use crate::contested::contested;
 use crate::doctor::telling::WaitingRecords;
 
-/// The database's present, in milliseconds: the clock that decides.
+/// Returns the database's time in milliseconds: the clock that decides.
 pub(super) fn now(connection: &Connection) -> rusqlite::Result<i64> {
     connection
         .prepare_cached("SELECT CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)")?
         .query_row([], |row| row.get(0))
 }
 
-/// The record with this id, without its response.
+/// Returns the record with this id, without its response.
 pub(super) fn get_without_response(
     connection: &Connection,
     id: &RecordId,
@@ -33,7 +33,7 @@ pub(super) fn get_without_response(
         .optional()
 }
 
-/// The record with this id.
+/// Returns the record with this id.
 pub(super) fn get(connection: &Connection, id: &RecordId) -> rusqlite::Result<Option<Record>> {
     connection
         .prepare_cached(&format!("SELECT {WHOLE} FROM semel_records WHERE id = ?1"))?
@@ -41,7 +41,7 @@ pub(super) fn get(connection: &Connection, id: &RecordId) -> rusqlite::Result<Op
         .optional()
 }
 
-/// The record of this operation id.
+/// Returns the record of this operation id.
 pub(super) fn find(connection: &Connection, id: OperationId) -> rusqlite::Result<Option<Record>> {
     connection
         .prepare_cached(&format!("SELECT {WHOLE} FROM semel_records WHERE operation_id = ?1"))?
@@ -49,7 +49,8 @@ pub(super) fn find(connection: &Connection, id: OperationId) -> rusqlite::Result
         .optional()
 }
 
-/// The record of this operation id, if it is this principal's. Of another's row, what lies behind these columns is not read.
+/// Returns the record of this operation id, if it belongs to this principal. Of another's row, no further
+/// column is read.
 pub(super) fn find_own(
     connection: &Connection,
     id: OperationId,
@@ -63,12 +64,12 @@ pub(super) fn find_own(
         .optional()
 }
 
-/// The records that the filter describes, without their responses, and without those that cannot be read.
+/// Returns the records that match the filter, without their responses, and without unreadable ones.
 pub(super) fn list(connection: &Connection, filter: &Filter) -> rusqlite::Result<Vec<Record>> {
     Ok(listed(connection, filter)?.into_iter().filter_map(Result::ok).collect())
 }
 
-/// The records among them that cannot be read.
+/// Returns the unreadable ones among them.
 pub(super) fn unreadable(
     connection: &Connection,
     filter: &Filter,
@@ -127,7 +128,7 @@ pub(super) fn take_note(
         .execute(params![now.as_millis(), id.as_bytes(), note.who, note.action, note.why])
 }
 
-/// The notes about a command, the oldest first.
+/// Returns the notes about a command, the oldest first.
 pub(super) fn notes(connection: &Connection, id: OperationId) -> rusqlite::Result<Vec<NoteTaken>> {
     connection
         .prepare_cached("SELECT at, who, action, why FROM semel_audit WHERE operation_id = ?1 ORDER BY id")?
@@ -138,7 +139,7 @@ pub(super) fn notes(connection: &Connection, id: OperationId) -> rusqlite::Resul
         .collect()
 }
 
-/// The notes about all commands that were taken before this one, the newest first.
+/// Returns the notes about all commands before this one, the newest first.
 pub(super) fn audit(
     connection: &Connection,
     before: Option<AuditId>,
@@ -159,7 +160,7 @@ pub(super) fn audit(
     connection.prepare_cached(sql)?.query_map(params![before, limit], read)?.collect()
 }
 
-/// How many records there are of each operation in each state, and since when.
+/// Returns the number of records of each operation in each state, and the oldest change among them.
 pub(super) fn census(connection: &Connection) -> rusqlite::Result<Vec<Census>> {
     let sql =
         "SELECT operation, state, count(*), min(updated_at) FROM semel_records GROUP BY operation, state";
@@ -172,20 +173,20 @@ pub(super) fn census(connection: &Connection) -> rusqlite::Result<Vec<Census>> {
     connection.prepare_cached(sql)?.query_map([], read)?.collect()
 }
 
-/// Records whose outcome is unknown.
+/// Returns the count and age of commands in state `Unknown`.
 pub(super) fn unknown(connection: &Connection) -> rusqlite::Result<WaitingRecords> {
     let sql = "SELECT count(*), min(unknown_since) FROM semel_records
                WHERE reconcile_after IS NOT NULL AND state = 'unknown'";
     connection.query_row(sql, [], waiting)
 }
 
-/// Records whose lease, or time to start, ended before this moment.
+/// Returns the count and age of records whose lease or start deadline passed before this moment.
 pub(super) fn not_swept(connection: &Connection, before: Timestamp) -> rusqlite::Result<WaitingRecords> {
     let sql = "SELECT count(*), min(due_at) FROM semel_records WHERE due_at IS NOT NULL AND due_at < ?1";
     connection.query_row(sql, [before.as_millis()], waiting)
 }
 
-/// Records whose time to live ended before this moment.
+/// Returns the count and age of records whose time to live ended before this moment.
 pub(super) fn not_reaped(connection: &Connection, before: Timestamp) -> rusqlite::Result<WaitingRecords> {
     let sql = "SELECT count(*), min(expires_at) FROM semel_records WHERE expires_at IS NOT NULL AND expires_at < ?1";
     connection.query_row(sql, [before.as_millis()], waiting)
@@ -196,13 +197,13 @@ fn waiting(row: &Row<'_>) -> rusqlite::Result<WaitingRecords> {
     Ok(WaitingRecords { count, since: row.get::<_, Option<i64>>(1)?.map(Timestamp::from_millis) })
 }
 
-/// When a record is due, and which.
+/// Due time of a record, and its id.
 pub(super) type DueAt = (i64, RecordId);
 
-/// A query for records that are due: now, after which one, how many.
+/// A query for due records, by the present time, the last record of the previous page, and the limit.
 pub(super) type DueQuery = fn(&Connection, Timestamp, Option<DueAt>, usize) -> rusqlite::Result<Vec<DueAt>>;
 
-/// Records whose lease, or time to start, has ended, the oldest first.
+/// Returns records whose lease or start deadline has passed, the oldest first.
 pub(super) fn due_to_sweep(
     connection: &Connection,
     now: Timestamp,
@@ -214,7 +215,7 @@ pub(super) fn due_to_sweep(
     due(connection, sql, now, after, limit)
 }
 
-/// Records whose time to live has ended, the oldest first.
+/// Returns records whose time to live is over, the oldest first.
 pub(super) fn due_to_reap(
     connection: &Connection,
     now: Timestamp,
@@ -244,7 +245,7 @@ fn due(
         .collect()
 }
 
-/// Inserts a new record. `false` if its id is taken: the unique constraint decides between claimers.
+/// Inserts a new record. Returns `false` if its id exists: the unique constraint decides between claimers.
 pub(super) fn insert(connection: &Connection, record: &Record) -> rusqlite::Result<bool> {
     let row = RecordColumns::of(record);
     let changed = connection
@@ -286,7 +287,7 @@ pub(super) fn insert(connection: &Connection, record: &Record) -> rusqlite::Resu
     Ok(changed == 1)
 }
 
-/// Writes what may change of a record, only if it still has the head `before`. `false` if it has not.
+/// Updates a record, only if it still has the head `before`. Returns `false` if it has not.
 pub(super) fn update(connection: &Connection, before: &Head, record: &Record) -> rusqlite::Result<bool> {
     let row = RecordColumns::of(record);
     let result = row.result.as_ref();
@@ -350,7 +351,7 @@ pub(super) fn update(connection: &Connection, before: &Head, record: &Record) ->
     Ok(changed == 1)
 }
 
-/// Deletes a record, only if it still has the head `before`. `false` if it has not.
+/// Deletes a record, only if it still has the head `before`. Returns `false` if it has not.
 pub(super) fn delete(connection: &Connection, id: &RecordId, before: &Head) -> rusqlite::Result<bool> {
     let changed = connection
         .prepare_cached(
@@ -365,7 +366,7 @@ pub(super) fn delete(connection: &Connection, id: &RecordId, before: &Head) -> r
     Ok(changed == 1)
 }
 
-/// Keeps the request of a command, instead of one that was kept before.
+/// Stores the request of a command, and replaces an earlier one.
 pub(super) fn keep_request(
     connection: &Connection,
     id: OperationId,
@@ -385,7 +386,7 @@ pub(super) fn keep_request(
     ])
 }
 
-/// The request that is kept of a command.
+/// Returns the stored request of a command.
 pub(super) fn request(connection: &Connection, id: OperationId) -> rusqlite::Result<Option<StoredRequest>> {
     connection
         .prepare_cached(
@@ -403,7 +404,7 @@ pub(super) fn erase_request(connection: &Connection, id: OperationId) -> rusqlit
     connection.prepare_cached("DELETE FROM semel_requests WHERE operation_id = ?1")?.execute([id.as_bytes()])
 }
 
-/// Commands whose outcome is unknown and for which evidence is to be sought now, without those that cannot be read.
+/// Returns commands in state `Unknown` that are due for a look-up of evidence, without unreadable ones.
 pub(super) fn due_to_reconcile(
     connection: &Connection,
     limit: usize,
@@ -420,7 +421,7 @@ pub(super) fn due_to_reconcile(
         .collect()
 }
 
-/// Writes down the items of a command. Says how many are new.
+/// Records the items of a command. Returns the number of new ones.
 pub(super) fn announce(
     connection: &Connection,
     id: OperationId,
@@ -439,7 +440,7 @@ pub(super) fn announce(
     Ok(added)
 }
 
-/// The steps of a command, in their order.
+/// Returns the steps of a command, in order.
 pub(super) fn progress(connection: &Connection, id: OperationId) -> rusqlite::Result<Vec<Progress>> {
     let sql = "SELECT position, name, kind, deduplicated, output, began_at, done_at, items.operation_id, items.state,
                    items.status
@@ -465,17 +466,17 @@ pub(super) fn progress(connection: &Connection, id: OperationId) -> rusqlite::Re
     connection.prepare_cached(sql)?.query_map([id.as_bytes()], read)?.collect()
 }
 
-/// Whether the request of a command is kept.
+/// Returns true if the request of a command is stored.
 pub(super) fn has_request(connection: &Connection, id: OperationId) -> rusqlite::Result<bool> {
     connection.prepare_cached("SELECT 1 FROM semel_requests WHERE operation_id = ?1")?.exists([id.as_bytes()])
 }
 
-/// Forgets the steps of a command, together with its record.
+/// Deletes the steps of a command, together with its record.
 pub(super) fn forget_progress(connection: &Connection, id: OperationId) -> rusqlite::Result<usize> {
     connection.prepare_cached("DELETE FROM semel_phases WHERE operation_id = ?1")?.execute([id.as_bytes()])
 }
 
-/// Who holds a business reference.
+/// Returns the holder of a business reference.
 pub(super) fn reference_holder(
     connection: &Connection,
     claim: &Claim,
@@ -496,7 +497,7 @@ pub(super) fn reference_holder(
     Ok(Some(Holder { operation_id, principal }))
 }
 
-/// The record holds the claim's business reference from now on. It may already.
+/// Gives the claim's business reference to the record. It may have it already.
 pub(super) fn take_reference(
     connection: &Connection,
     claim: &Claim,
@@ -552,7 +553,7 @@ pub(super) fn take_references_back(
     connection.prepare_cached(TAKE_BACK)?.execute([id.as_bytes()]).map(drop)
 }
 
-/// Forgets a business reference that was given back, together with its record.
+/// Deletes a business reference that was given back, together with its record.
 pub(super) fn forget_reference(connection: &Connection, id: OperationId) -> rusqlite::Result<usize> {
     connection
         .prepare_cached("DELETE FROM semel_references WHERE operation_id = ?1 AND given_back = 1")?

@@ -1,4 +1,4 @@
-//! The connections that read.
+//! The read-only connections.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,7 +8,7 @@ use tokio::sync::Semaphore;
 
 use super::errors::store_error;
 
-/// A few connections that only read, handed from one blocking task to the next.
+/// A few read-only connections, passed from one blocking task to the next.
 pub(super) struct Readers {
     free: Arc<Mutex<Vec<Connection>>>,
     permits: Arc<Semaphore>,
@@ -29,7 +29,7 @@ impl Readers {
         let permit = permit.map_err(|_| unavailable("the store is closed"))?;
         let free = self.free.clone();
         let reading = tokio::task::spawn_blocking(move || {
-            // The permit goes with the connection, also if nobody waits for the result any more.
+            // The permit stays with the connection, even if the caller has left.
             let _permit = permit;
             let connection = free.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let connection = connection.ok_or(rusqlite::Error::InvalidQuery)?;

@@ -1,4 +1,4 @@
-//! Sweeps, reaps and counts records, and shows them with their notes and their kept requests.
+//! Sweeps, reaps and counts records, and shows them with their notes and their stored requests.
 
 use async_trait::async_trait;
 use semel_core::{
@@ -44,7 +44,7 @@ impl Records for SqliteStore {
         self.read(move |connection, _| queries::notes(connection, operation_id)).await
     }
 
-    /// Noted first, read then: nobody reads it without a note.
+    /// Writes the note first and reads then: no request is read without a note.
     async fn read_request(
         &self,
         operation_id: OperationId,

@@ -1,5 +1,5 @@
-//! What is kept sealed, under another key: the SQL, and the trait. It is listed by the readers, and written by the writer
-//! among everything else.
+//! Resealing in SQLite: the SQL, and the trait. Readers list items, and the writer writes them among other
+//! changes.
 
 use async_trait::async_trait;
 use rusqlite::{Connection, Params, Row, params};
@@ -96,7 +96,7 @@ fn evidence(row: &Row<'_>) -> rusqlite::Result<StoredValue> {
     kept(row, SealedPlace::Evidence(source, event_id), about)
 }
 
-/// Where the page after this row begins, and what the row is called.
+/// Returns the place after which the next page begins, and the name of the row.
 fn place(kind: SealedKind, row: &Row<'_>) -> rusqlite::Result<(SealedPlace, String)> {
     let operation = |column| row.get(column).map(OperationId::from_bytes);
     Ok(match kind {
@@ -122,7 +122,7 @@ fn place(kind: SealedKind, row: &Row<'_>) -> rusqlite::Result<(SealedPlace, Stri
     })
 }
 
-/// The rows of a statement.
+/// Returns the rows of a statement.
 fn page(
     connection: &Connection,
     kind: SealedKind,
@@ -151,7 +151,7 @@ fn kept(row: &Row<'_>, place: SealedPlace, about: Sealing) -> rusqlite::Result<S
     Ok(StoredValue { place, about, key_id: row.get(0)?, bytes: row.get::<_, Vec<u8>>(1)?.into() })
 }
 
-/// Writes each that is still what was read, within the transaction that is open. Says how many were.
+/// Writes each item that is unchanged since it was read, within the open transaction. Returns their number.
 fn write(connection: &Connection, resealed: &[Resealed]) -> rusqlite::Result<usize> {
     let mut written = 0;
     for Resealed { before, after } in resealed {
@@ -163,7 +163,7 @@ fn write(connection: &Connection, resealed: &[Resealed]) -> rusqlite::Result<usi
                      WHERE id = ?3 AND token = ?4 AND response_format IS NOT NULL AND encryption_key_id IS ?5",
                 )?
                 .execute(params![key_id, bytes, id.as_bytes(), token.as_bytes(), before.key_id])?,
-            // A later attempt may have brought another request.
+            // Guarded by the bytes: a later attempt may have brought another request.
             SealedPlace::Request(id) => connection
                 .prepare_cached(
                     "UPDATE semel_requests SET encryption_key_id = ?1, request = ?2
@@ -194,7 +194,7 @@ fn write(connection: &Connection, resealed: &[Resealed]) -> rusqlite::Result<usi
     Ok(written)
 }
 
-/// How much there is of each kind under each key.
+/// Returns the number of items of each kind under each key.
 pub(super) fn key_uses(connection: &Connection) -> rusqlite::Result<Vec<KeyUse>> {
     let read = |row: &Row<'_>| {
         let kind: String = row.get(0)?;

@@ -1,4 +1,4 @@
-//! How a row becomes a [`Record`].
+//! Conversion of a row to a [`Record`].
 
 use std::borrow::Cow;
 
@@ -8,8 +8,8 @@ use semel_core::Record;
 
 use crate::columns::{Damage, RecordColumns, ResultColumns, damage};
 
-/// The columns that [`record`] reads, in its order. It reads them by their places: to look for a name takes several times as
-/// long as to read what is there.
+/// Columns that [`record`] reads, in its order. It reads them by position: a look-up by name takes several
+/// times as long as the read.
 macro_rules! record_columns {
     ($response:literal) => {
         concat!(
@@ -23,14 +23,15 @@ macro_rules! record_columns {
     };
 }
 
-/// All of them.
+/// All columns of a record.
 pub(super) const WHOLE: &str =
     record_columns!("response_format, status, resource, encryption_key_id, response");
 
-/// Without the response, which may be large.
+/// Columns of a record without the response, which may be large.
 pub(super) const WITHOUT_RESPONSE: &str = record_columns!("NULL, NULL, NULL, NULL, NULL");
 
-/// Reads a row that begins with these columns. What no version of Semel wrote is damage, and says in which column.
+/// Reads a record from a row that begins with these columns. The error names the column whose content no
+/// version of Semel wrote.
 pub(super) fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
     let mut cells = Cells { row, at: 0 };
     let columns = RecordColumns {
@@ -71,7 +72,8 @@ pub(super) fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
     columns.record().map_err(damaged)
 }
 
-/// The stored response in a row, whose columns begin at this place: format, status, resource, key and response.
+/// Reads the stored response from a row, whose columns begin at this position: format, status, resource, key
+/// and response.
 pub(super) fn result(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<ResultColumns<'static>>> {
     Cells { row, at }.result()
 }
@@ -109,12 +111,12 @@ impl Cells<'_, '_> {
     }
 }
 
-/// Damage, as rusqlite hands errors on.
+/// Returns damage as an error of rusqlite.
 pub(super) fn damaged(damage: Damage) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(0, Type::Null, Box::new(damage))
 }
 
-/// The same, for a column that was read by itself.
+/// Returns damage of a single column as an error of rusqlite.
 pub(super) fn damaged_column(column: &'static str, what: impl std::fmt::Display) -> rusqlite::Error {
     damaged(damage(column, what))
 }

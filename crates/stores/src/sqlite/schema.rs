@@ -1,4 +1,4 @@
-//! The tables, and how a file of any released version becomes one of this version. Forward only.
+//! The tables, and the migration of a file of any released version to this one. Forward only.
 //!
 //! The tables carry a prefix and a version of their own, so that they can live in a service's own database.
 
@@ -8,13 +8,14 @@ use semel_faults::{Point, reached_by_thread};
 use super::Trouble;
 use semel_core::identity::StoreId;
 
-/// One script for each released version, each from the version before it. Never edit one that was released.
+/// One script for each released version, each from the version before it. Never edit a released one.
 ///
-/// A script only adds: a program of the version before it must be able to read and write what it leaves. A column is added with a
-/// constant default or NULL, and what nobody reads any more goes one version later.
+/// A script only adds: a program of the version before it must be able to read and write the result. A column
+/// is added with a constant default or NULL. A part that no program reads any more is removed one version
+/// later.
 const MIGRATIONS: [&str; 1] = [VERSION_1];
 
-/// The version that a release reads and writes.
+/// Schema version that a release reads and writes.
 pub const SCHEMA_VERSION: u32 = MIGRATIONS.len() as u32;
 
 const VERSION_1: &str = "
@@ -191,13 +192,13 @@ CREATE TABLE semel_secrets (
 ) STRICT;
 ";
 
-/// The version after the last one, which only tests have: they bring a store from one version to the next with it.
+/// The version after the last one, in tests only: they migrate a store from one version to the next with it.
 const NEXT_VERSION: &str = "
 CREATE TABLE semel_next (operation_id BLOB NOT NULL PRIMARY KEY) STRICT;
 ALTER TABLE semel_records ADD COLUMN next INTEGER NOT NULL DEFAULT 0;
 ";
 
-/// The scripts that this process knows: those of the releases, and one more where a test wants it.
+/// Returns the scripts that this process knows: those of the releases, and one more if a test asks for it.
 fn scripts() -> &'static [&'static str] {
     if semel_faults::knows_next_schema() {
         return &[VERSION_1, NEXT_VERSION];
@@ -205,12 +206,12 @@ fn scripts() -> &'static [&'static str] {
     &MIGRATIONS
 }
 
-/// The version that this process reads and writes: [`SCHEMA_VERSION`], but in tests.
+/// Returns the version that this process reads and writes: [`SCHEMA_VERSION`], except in tests.
 pub fn known_version() -> u32 {
     u32::try_from(scripts().len()).unwrap_or(u32::MAX)
 }
 
-/// Brings the file to this version's schema; refuses one that is newer. Safe when several processes open at once.
+/// Migrates the file to this version's schema; refuses a newer one. Safe if several processes open at once.
 pub(super) fn migrate(connection: &mut Connection) -> Result<(), Trouble> {
     migrate_by(connection, scripts())
 }
@@ -238,7 +239,7 @@ fn migrate_by(connection: &mut Connection, scripts: &[&str]) -> Result<(), Troub
     Ok(())
 }
 
-/// The file's version; `None` if it has no schema yet.
+/// Returns the file's schema version; `None` if it has no schema yet.
 pub(super) fn version(connection: &Connection) -> rusqlite::Result<Option<u32>> {
     let exists = connection
         .query_row("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'semel_schema'", [], |_| {
@@ -251,7 +252,7 @@ pub(super) fn version(connection: &Connection) -> rusqlite::Result<Option<u32>> 
     }
 }
 
-/// The store's id; `None` if it has none yet.
+/// Returns the store's id; `None` if it has none yet.
 pub(super) fn store_id(connection: &Connection) -> Result<Option<StoreId>, Trouble> {
     let sql = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'semel_store'";
     if connection.query_row(sql, [], |_| Ok(())).optional()?.is_none() {
@@ -268,11 +269,11 @@ pub(super) struct SchemaPart {
     /// `table`, `column`, `index` or `trigger`.
     pub(super) kind: String,
     pub(super) name: String,
-    /// Of an index or a trigger: the statement that makes it, with single spaces.
+    /// For an index or a trigger: the statement that creates it, with single spaces.
     pub(super) sql: String,
 }
 
-/// The parts that a file of this version has, if nobody changed it.
+/// Returns the parts that an unchanged file of this version has.
 pub(super) fn expected_parts(version: u32) -> rusqlite::Result<Vec<SchemaPart>> {
     let connection = Connection::open_in_memory()?;
     for script in scripts().iter().take(version as usize) {
@@ -281,7 +282,8 @@ pub(super) fn expected_parts(version: u32) -> rusqlite::Result<Vec<SchemaPart>> 
     parts(&connection)
 }
 
-/// The parts that there are. What SQLite makes by itself for a constraint cannot be lost, and is left out.
+/// Returns the existing parts. Parts that SQLite creates by itself for a constraint cannot be lost, and are
+/// left out.
 pub(super) fn parts(connection: &Connection) -> rusqlite::Result<Vec<SchemaPart>> {
     let sql = "
         SELECT type, name, CASE type WHEN 'table' THEN '' ELSE coalesce(sql, '') END FROM sqlite_schema

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// An [`SqliteOpenError`](super::SqliteOpenError) before it knows its file.
+/// An [`SqliteOpenError`](super::SqliteOpenError) without its path.
 pub(super) enum Trouble {
     Sqlite(rusqlite::Error),
     Damaged(String),

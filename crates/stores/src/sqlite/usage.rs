@@ -1,4 +1,4 @@
-//! Usage in a SQLite file: what each tenant and caller has used, and what is kept for them.
+//! Usage in a SQLite file: the use of each tenant and caller, and the size of their records.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use super::errors::stored;
 use super::job::{Task, WriteTransaction};
 use super::savepoint::all_or_nothing;
 
-/// Made only where what is kept is counted: every command would pay for it.
+/// Creates the index for counts, only if they are needed: every command would pay for it.
 const PREPARE: &str = "CREATE INDEX IF NOT EXISTS semel_records_usage ON semel_records (tenant, caller)";
 
-/// A tenant with all its callers has no caller's name: no caller's name is empty.
+/// Selects an entry. A tenant with all its callers has an empty caller's name; no caller's name is empty.
 const GET: &str = "
     SELECT new_keys, lookups, used_at, new_keys_whole_at, lookups_whole_at FROM semel_usage
     WHERE tenant = ?1 AND caller = ?2";
@@ -37,7 +37,7 @@ const RECORDS: &str = "
     SELECT count(*), coalesce(sum(length(response)), 0) FROM semel_records
     WHERE tenant = ?1 AND (?2 = '' OR caller = ?2)";
 
-/// There are few of them, so they come first.
+/// Sums the bytes of requests. They are few, so their table comes first in the join.
 const REQUESTS: &str = "
     SELECT coalesce(sum(length(request)), 0) FROM semel_requests CROSS JOIN semel_records USING (operation_id)
     WHERE tenant = ?1 AND (?2 = '' OR caller = ?2)";
@@ -134,7 +134,7 @@ impl Usage for SqliteStore {
 
     async fn report(&self, reports: &[(Subject, UsageReport)]) -> Result<Vec<Level>, StoreError> {
         let reports = reports.to_vec();
-        // A report that is counted twice is a bound that is reached early.
+        // A report that is counted twice reaches its limit early.
         let report = move |turn: &mut WriteTransaction<'_>| {
             all_or_nothing(turn.connection, || stored(self::report(turn.connection, &reports, turn.now)))
         };

@@ -6,14 +6,14 @@ use semel_core::{RecordId, StoredRequest, Timestamp, Waiting, WaitingFilter, Wai
 use super::errors::is_unreadable;
 use super::rows::{WITHOUT_RESPONSE, record};
 
-/// Tenants that one page looks at, with or without commands.
+/// Number of tenants that one page looks at, with or without commands.
 const MAX_TENANTS: usize = 256;
 
-/// The next tenant of whom anything waits, by the index alone.
+/// Selects the next tenant with waiting commands, by the index alone.
 const NEXT_TENANT: &str =
     "SELECT tenant FROM semel_records WHERE ready_at IS NOT NULL AND tenant > ?1 ORDER BY tenant LIMIT 1";
 
-/// A page of the commands that wait for a worker and may be started now, without those that cannot be read.
+/// Returns a page of the commands that wait for a worker and are ready to start, without unreadable ones.
 pub(super) fn page(
     connection: &Connection,
     filter: &WaitingFilter,
@@ -40,7 +40,7 @@ pub(super) fn page(
     Ok(page)
 }
 
-/// The place before all commands of the next tenant.
+/// Returns the position before all commands of the next tenant.
 fn next_tenant(connection: &Connection, after: Option<&str>) -> rusqlite::Result<Option<WaitingPlace>> {
     // No tenant has an empty name.
     let after = after.unwrap_or_default();
@@ -52,7 +52,8 @@ fn next_tenant(connection: &Connection, after: Option<&str>) -> rusqlite::Result
     }))
 }
 
-/// Adds the commands of one tenant behind a place. Says how many rows there were, readable or not, and where the last was.
+/// Adds the commands of one tenant behind a position. Returns the number of rows, readable or not, and the
+/// position of the last.
 fn of_tenant(
     connection: &Connection,
     filter: &WaitingFilter,

@@ -1,5 +1,5 @@
 //! The one thread that writes. It commits the changes of concurrent requests in groups: one transaction and
-//! one flush to disk carry whatever was waiting, and a lone request waits for nobody.
+//! one flush to disk carry all waiting changes, and a lone request does not wait.
 //!
 //! Invariant: a change is answered only after its group's COMMIT, and with `Unavailable` only if the change
 //! was certainly not made.
@@ -18,24 +18,24 @@ use super::job::{Job, WriteTransaction, committed};
 use super::known::ClaimedRecords;
 use super::place::StoreFiles;
 
-/// The most changes that share one transaction.
+/// Maximum number of changes that share one transaction.
 const MAX_GROUP: usize = 256;
 
-/// What tests may do to the writer.
+/// Controls for tests.
 #[derive(Clone, Default)]
 pub(super) struct WriterLevers {
     /// Milliseconds added to the store's time, as if they had passed.
     pub(super) clock_offset: Arc<AtomicI64>,
     /// Milliseconds added to the machine's clock, as if it had been set.
     pub(super) jumped: Arc<AtomicI64>,
-    /// The next COMMIT is made and then reported as failed, as a failing disk may do.
+    /// True to make the next COMMIT and then report it as failed, as a failing disk may do.
     pub(super) lose_commit: Arc<AtomicBool>,
-    /// SQLite refuses every write, as it does for a file on a medium that cannot be written.
+    /// True to make SQLite refuse every write, as for a file on a read-only medium.
     pub(super) read_only: Arc<AtomicBool>,
 }
 
 impl WriterLevers {
-    /// Lets a test outside of this process pull them, in a build with fault points.
+    /// Lets a test outside of this process use them, in a build with fault points.
     pub(super) fn obey(&self) {
         let levers = self.clone();
         semel_faults::levers(move |lever| {
@@ -52,12 +52,12 @@ impl WriterLevers {
 }
 
 impl WriterLevers {
-    /// How far the machine's clock was set.
+    /// Returns the milliseconds by which the machine's clock was set.
     pub(super) fn jumped(&self) -> i64 {
         self.jumped.load(Ordering::SeqCst)
     }
 
-    /// This time, after the time that passed for tests alone.
+    /// Returns this time plus the time that passed for tests alone.
     pub(super) fn passed(&self, now: Timestamp) -> Timestamp {
         Timestamp::from_millis(now.as_millis().saturating_add(self.clock_offset.load(Ordering::SeqCst)))
     }
@@ -66,18 +66,18 @@ impl WriterLevers {
 /// The writing thread's state.
 pub(super) struct Writer {
     pub(super) connection: Connection,
-    /// Opens another one: after a commit that may have failed, this one proves nothing.
+    /// Opens another connection: after a commit that may have failed, this one proves nothing.
     pub(super) connect: Box<dyn Fn() -> Result<Connection, String> + Send>,
     pub(super) jobs: mpsc::Receiver<Box<dyn Job>>,
     pub(super) known: ClaimedRecords,
     pub(super) place: StoreFiles,
     pub(super) levers: WriterLevers,
     pub(super) counters: Arc<WriterCounters>,
-    /// The file was found damaged: whatever it says from now on may be wrong, so nothing is decided on it.
+    /// Set once the file was found damaged: its content may be wrong, so nothing is decided on it.
     pub(super) damaged: Option<String>,
 }
 
-/// What was written so far.
+/// Numbers of writes so far.
 #[derive(Default)]
 pub(super) struct WriterCounters {
     pub(super) tried: AtomicU64,
@@ -85,15 +85,16 @@ pub(super) struct WriterCounters {
     pub(super) changes: AtomicU64,
 }
 
-/// Why a group failed as a whole.
+/// Reason why a group failed as a whole.
 enum GroupError {
-    /// It did not even begin: others hold the file, or it is damaged. Trying again alone would be no better.
+    /// The transaction did not begin: others hold the file, or it is damaged. A retry alone would be no
+    /// better.
     NotBegun(StoreError),
-    /// Nothing of it was written, because of one of its changes.
+    /// Nothing was written, because of one of the changes.
     NotWritten(StoreError),
-    /// It may have been written.
+    /// The group may have been written.
     Ambiguous(String),
-    /// It was written to a file that is not in its place any more. Trying again would find the same.
+    /// The group was written to a file that is no longer in its place. A retry would find the same.
     Displaced(StoreError),
 }
 
@@ -116,8 +117,8 @@ impl Writer {
         }
     }
 
-    /// Commits the group; if it fails as a whole, commits each of its changes alone, so that one change's
-    /// trouble is not its neighbours', and so that what may have been written is found out by its token.
+    /// Commits the group; if it fails as a whole, commits each of its changes alone, so that one failing
+    /// change does not fail others, and so that the token reveals a change that may have been written.
     fn commit_all(&mut self, group: &mut [Box<dyn Job>]) -> Results {
         let doubt = match self.commit(group) {
             Ok(results) => return results,
@@ -153,7 +154,7 @@ impl Writer {
         results
     }
 
-    /// One transaction for the whole group.
+    /// Commits the whole group in one transaction.
     fn commit(&mut self, group: &mut [Box<dyn Job>]) -> Result<Results, GroupError> {
         let result = self.try_to_commit(group);
         let error = match &result {
@@ -229,7 +230,7 @@ impl Writer {
     }
 }
 
-/// Stands still where a test holds one of the group.
+/// Pauses at the point at which a test holds one of the group.
 fn points(group: &[Box<dyn Job>], point: fn(Point) -> Point) {
     group.iter().filter_map(|job| job.point()).map(point).for_each(reached_by_thread);
 }

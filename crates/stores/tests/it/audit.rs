@@ -1,4 +1,4 @@
-//! The audit log is read alike in every store: the newest first, in pages.
+//! The audit log reads the same in every store: the newest note first, in pages.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn pages<S: Store + AuditLog>(store: &S, advance: impl Fn(Duration)) {
         let fence = record.head.fence();
         let why = format!("ticket {number}");
         let verdict = || Change::resolve_executed(sample::created("found")).noted(note(&why));
-        // It is refused, and leaves nothing.
+        // The change is refused, and leaves no note.
         store.apply(&record.id, &verdict()).await.expect("it answers");
         store.apply(&record.id, &Change::abandon(fence, Reason::TimedOut)).await.expect("it is written");
         store.apply(&record.id, &verdict()).await.expect("it is written");

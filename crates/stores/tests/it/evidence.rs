@@ -1,4 +1,4 @@
-//! Evidence that came by itself is kept alike in every store.
+//! Received evidence is stored the same in every store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,7 @@ async fn open_about(evidence: &dyn Evidence, about: OperationId) -> Vec<Statemen
     as_said(page.statements)
 }
 
-/// What was kept, without the moment in which it was.
+/// Returns statements without their time of receipt.
 fn as_said(statements: Vec<Statement>) -> Vec<Statement> {
     let as_said = |mut statement: Statement| {
         assert!(statement.received_at.take().is_some(), "it says when it was heard");
@@ -56,7 +56,7 @@ async fn is_kept_and_heard_once(evidence: &dyn Evidence) {
         assert_eq!(take_in(evidence, statement).await, Heard::New, "{statement:?}");
     }
     assert_eq!(take_in(evidence, &said[0]).await, Heard::Before, "the same again");
-    // Whatever it says, its name was heard; and it is told that it is not the same.
+    // The id is known, whatever the statement says; and the store reports the different content.
     let others = [
         statement("provider", "e1", other, executed()),
         statement("provider", "e1", one, LookUpAnswer::NotExecuted(Proof::ProviderTombstone)),
@@ -133,7 +133,7 @@ async fn is_forgotten_after_its_time(evidence: &dyn Evidence, advance: impl Fn(D
     assert_eq!(open_about(evidence, about).await, [young]);
 }
 
-/// Of many who take in the same statement, one is the first.
+/// Checks that of many concurrent receivers of one statement, one is the first.
 async fn is_new_to_one(evidence: Arc<dyn Evidence>) {
     let said = statement("race", "e1", command(), executed());
     let takers = (0..16).map(|_| {
@@ -171,7 +171,7 @@ async fn evidence_is_kept_in_sqlite_and_outlives_its_process() {
     take_in(&*store, &said).await;
     let again = SqliteStore::open(&path).expect("the file can be opened again");
     assert_eq!(open_about(&again, said.operation_id).await, std::slice::from_ref(&said));
-    // A commit whose answer is lost is sent again, and is none the worse for it.
+    // A commit whose answer is lost is repeated without harm.
     store.lose_next_commit_answer();
     let lost = statement("last", "e2", command(), executed());
     store.take_in(&lost).await.expect("it is found out");
@@ -191,12 +191,12 @@ async fn evidence_is_kept_in_postgresql_and_outlives_its_process() {
     assert_eq!(open_about(&*second, said.operation_id).await[0].verdict(), Verdict::Succeeded);
 }
 
-/// What a store is poisoned with.
+/// Returns the statement that corrupts a row.
 fn petrify(event_id: &str) -> String {
     format!("UPDATE semel_evidence SET verdict = 'petrified' WHERE event_id = '{event_id}'")
 }
 
-/// The first of two cannot be read.
+/// Checks that the second of two statements is found if the first is unreadable.
 async fn the_other_is_still_found(evidence: &dyn Evidence, poison: impl FnOnce(&str)) {
     let about = command();
     let (bad, good) =

@@ -1,4 +1,4 @@
-//! The conformance suite on every store, and what each store has of its own.
+//! The conformance suite on every store, and the tests of each store alone.
 
 mod audit;
 mod evidence;

@@ -1,5 +1,5 @@
-//! The PostgreSQL store conforms: as it comes, where every transaction is serializable and many fail, where
-//! statements are neither prepared nor grouped, behind a PgBouncer, and where the database's clock is another than ours.
+//! The PostgreSQL store conforms: with defaults, with serializable transactions of which many fail, without
+//! prepared or grouped statements, behind a PgBouncer, and with a database clock that differs from ours.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -17,7 +17,7 @@ pub(crate) struct Postgres {
     address: DatabaseAddress,
 }
 
-/// A database with the current schema and nothing in it.
+/// Returns an empty database with the current schema.
 pub(crate) async fn database() -> Database {
     let migrate =
         async |url: String| migrate_database(&url.parse().expect("it is an address")).await.map(|_| ());
@@ -25,7 +25,7 @@ pub(crate) async fn database() -> Database {
     server.database_from(&format!("semel-{SCHEMA_VERSION}"), migrate).await.expect("a database can be made")
 }
 
-/// A store on a database of its own, reached with these parameters.
+/// Returns a store on a database of its own, reached with these parameters.
 pub(crate) async fn postgres(parameters: &str) -> Postgres {
     let database = database().await;
     let address: DatabaseAddress =
@@ -34,7 +34,7 @@ pub(crate) async fn postgres(parameters: &str) -> Postgres {
     Postgres { store: Arc::new(store), database, address }
 }
 
-/// A store that knows its database only through PgBouncer, in transaction mode.
+/// Returns a store that reaches its database only through PgBouncer, in transaction mode.
 pub(crate) async fn through_pgbouncer() -> Postgres {
     static BOUNCER: OnceLock<PgBouncer> = OnceLock::new();
     let database = database().await;
@@ -46,8 +46,8 @@ pub(crate) async fn through_pgbouncer() -> Postgres {
     Postgres { store: Arc::new(store), database, address }
 }
 
-/// A store on a database whose clock is years behind that of this process. Whoever asks the wrong one finds that
-/// every lease has ended, or that none ever does.
+/// Returns a store on a database whose clock is years behind that of this process. With the wrong clock,
+/// every lease has expired, or none ever does.
 async fn with_another_clock() -> Postgres {
     let database = database().await;
     for statement in [
@@ -65,18 +65,18 @@ async fn with_another_clock() -> Postgres {
     Postgres { store: Arc::new(store), database, address }
 }
 
-/// A store at this address.
+/// Returns a store at this address.
 pub(crate) async fn open(url: &str, options: &PostgresOptions) -> Arc<PostgresStore> {
     let address: DatabaseAddress = url.parse().expect("it is an address");
     Arc::new(PostgresStore::open_with(&address, options).await.expect("the database can be used"))
 }
 
-/// With this patience, and otherwise as it comes.
+/// Returns the default options with this timeout.
 pub(crate) fn patience(millis: u64) -> PostgresOptions {
     PostgresOptions { patience: Duration::from_millis(millis), ..PostgresOptions::default() }
 }
 
-/// Another client of the database, whose connection ends with it.
+/// Returns another client of the database; its connection ends with it.
 pub(crate) async fn client(url: &str) -> tokio_postgres::Client {
     let (client, connection) =
         tokio_postgres::connect(url, tokio_postgres::NoTls).await.expect("another client can connect");
@@ -84,7 +84,7 @@ pub(crate) async fn client(url: &str) -> tokio_postgres::Client {
     client
 }
 
-/// Waits until a statement answers this. Bounded, since what never comes fails.
+/// Waits until a statement returns this answer. The wait is bounded.
 pub(crate) async fn until(server: &Server, database: &str, statement: &str, answer: &str) {
     let mut last = String::new();
     for _ in 0..1_000 {
@@ -97,7 +97,7 @@ pub(crate) async fn until(server: &Server, database: &str, statement: &str, answ
     panic!("{statement} still answers {last:?}, not {answer:?}");
 }
 
-/// The first answer that is not an error. Bounded, since what never recovers fails.
+/// Returns the first answer that is not an error. The wait is bounded.
 pub(crate) async fn eventually<T, F>(ask: impl Fn() -> F) -> T
 where
     F: Future<Output = Result<T, StoreError>>,
@@ -152,7 +152,7 @@ mod pgbouncer {
     semel_testkit::conformance_tests!(super::through_pgbouncer().await);
 }
 
-/// Every case in which time passes.
+/// Runs every case in which time passes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_databases_clock_decides_and_no_other() {
     for name in [

@@ -1,5 +1,5 @@
-//! Writers on two stores and one server, while its connections are cut and its processes killed. Everything that a
-//! writer was told is written into a ledger; in the end the ledger and the table must agree.
+//! Writers on two stores and one server, while its connections are cut and its processes killed. A ledger
+//! records every answer to a writer; in the end the ledger and the table must agree.
 //!
 //! `cargo xtask store-chaos` runs it for longer, or with another seed.
 
@@ -15,27 +15,27 @@ use semel_testkit::postgres::{Cluster, Database};
 use semel_testkit::proxy::FaultProxy;
 use semel_testkit::sample;
 
-/// A number that all chance comes from. Tasks and processes still interleave as they like.
+/// Seed of all random numbers. Tasks and processes still interleave freely.
 const SEED: &str = "SEMEL_CHAOS_SEED";
-/// How long it goes on at least.
+/// Minimum duration.
 const MINUTES: &str = "SEMEL_CHAOS_MINUTES";
 
 const WRITERS: u64 = 32;
 const KILLS: u64 = 200;
 const CUTS: u64 = 1_000;
-/// Of so many statements, one is cut.
+/// Average number of statements per cut.
 const CUT_ONE_IN: u32 = 8;
-/// Of so many kills, one is of the whole server, and one of a process that takes the others with it.
+/// Average number of kills per kill of the whole server, and of a process that takes the others with it.
 const SERVER_ONE_IN: u64 = 40;
 const CRASH_ONE_IN: u64 = 30;
-/// How long the server is away when it is first killed: longer than a store pursues what is in doubt.
+/// Duration of the first outage: longer than a store pursues a change in doubt.
 const LONG_OUTAGE: Duration = Duration::from_secs(5);
-/// How many writers work on the same key.
+/// Number of writers per key.
 const RIVALS: u64 = 4;
-/// How often something that was not settled is sent again, at once.
+/// Number of immediate retries of an unsettled call.
 const RETRIES: usize = 3;
 
-/// Numbers that look random and are the same for the same seed.
+/// Pseudo-random numbers, the same for the same seed.
 struct Chance(u64);
 
 impl Chance {
@@ -52,7 +52,7 @@ impl Chance {
     }
 }
 
-/// What writers were told, and what they did.
+/// Answers to writers, and their actions.
 #[derive(Default)]
 struct Ledger {
     keys: Mutex<HashMap<u64, Entry>>,
@@ -75,21 +75,21 @@ struct Counts {
 /// Everything about one key.
 #[derive(Default)]
 struct Entry {
-    /// Who was told to run it, in each epoch.
+    /// Token that was told to run the command, in each epoch.
     granted: HashMap<u32, AttemptToken>,
-    /// Claims that wrote nothing, the store said.
+    /// Claims that, by the store's answer, wrote nothing.
     refused: HashSet<AttemptToken>,
     effects: u64,
-    /// What the one who ran it last knows.
+    /// Knowledge of the last executor.
     last: Option<Last>,
 }
 
 #[derive(Clone)]
 struct Last {
     fence: Fence,
-    /// States that the record may be in, from what its owner was told.
+    /// States that the record may be in, by the answers to its owner.
     states: Vec<StateName>,
-    /// What it was completed with, or would have been.
+    /// Body of the completion, made or attempted.
     body: String,
 }
 
@@ -117,13 +117,13 @@ impl Ledger {
     }
 }
 
-/// Something that the store could not settle, to be sent again when everything is well.
+/// A call that the store could not settle, to be repeated once the faults are over.
 enum Unsettled {
     Claim(u64, Claim),
     Change(u64, Claim, Box<Change>, StateName),
 }
 
-/// One of those who use the store.
+/// A user of the store.
 struct Writer {
     store: Arc<PostgresStore>,
     ledger: Arc<Ledger>,
@@ -132,7 +132,7 @@ struct Writer {
 }
 
 impl Writer {
-    /// Takes up one key after the other, each together with its rivals, until it is told to stop.
+    /// Processes one key after the other, each together with its rivals, until it is stopped.
     async fn run(mut self, number: u64, stop: Arc<AtomicBool>) -> Vec<Unsettled> {
         let mut round = 0;
         while !stop.load(Ordering::Relaxed) {
@@ -143,13 +143,13 @@ impl Writer {
         self.unsettled
     }
 
-    /// One command, as a gateway sees it: claim, run, settle.
+    /// Runs one command like a gateway: claim, run, settle.
     async fn command(&mut self, key: u64) {
         let terms = Terms { lease: Duration::from_secs(24 * 3600), ..sample::terms() };
         for _ in 0..RETRIES {
             let claim = sample::under(sample::claim(&format!("key-{key}")), terms);
             match self.claim(key, &claim).await {
-                // Nothing was written: the client sends it again, as another attempt.
+                // Nothing was written: the client retries, as another attempt.
                 Err(StoreError::Unavailable(_)) => {
                     self.ledger.with(key, |entry| entry.refused.insert(claim.attempt.token));
                     tokio::time::sleep(Duration::from_millis(20)).await;
@@ -161,7 +161,7 @@ impl Writer {
         }
     }
 
-    /// Claims, and sends the same claim again as long as nobody knows, within bounds.
+    /// Claims, and repeats the claim while its result is unknown, within bounds.
     async fn claim(&mut self, key: u64, claim: &Claim) -> Result<Option<Fence>, StoreError> {
         let mut doubt = None;
         for _ in 0..RETRIES {
@@ -186,7 +186,7 @@ impl Writer {
         Err(doubt.unwrap_or_else(|| StoreError::Ambiguous("never answered".into())))
     }
 
-    /// Has the effect, or proves that there was none, and settles the command; or dies on the way.
+    /// Makes the effect, or proves that there was none, and settles the command; or dies on the way.
     async fn execute(&mut self, key: u64, claim: &Claim, fence: Fence) {
         if self.chance.one_in(10) {
             let release = Change::release(fence, Reason::NotExecuted);
@@ -216,7 +216,7 @@ impl Writer {
                 }
                 Err(StoreError::Unavailable(_)) => {
                     self.ledger.add(|counts| &counts.unavailable);
-                    // One who dies here has written nothing: the record must still be as it was.
+                    // A writer that dies here has written nothing: the record must be unchanged.
                     if !sent_in_vain && self.chance.one_in(8) {
                         return;
                     }
@@ -241,7 +241,7 @@ fn body(key: u64, fence: Fence) -> String {
     format!("key {key} in epoch {} by {:?}", fence.epoch, fence.token.as_bytes())
 }
 
-/// Writes down what a claim was answered. Gives the fence if the command is the claimer's.
+/// Records the answer to a claim. Returns the fence if the claimer acquired the command.
 fn granted(ledger: &Ledger, key: u64, claim: &Claim, answer: &semel_core::StoreAnswer) -> Option<Fence> {
     let Some(record) = &answer.record else {
         ledger.problem(format!("key {key}: {:?} without a record", answer.decision));
@@ -276,7 +276,7 @@ fn granted(ledger: &Ledger, key: u64, claim: &Claim, answer: &semel_core::StoreA
             });
             None
         }
-        // Released by somebody who died before this claim, which was sent again, could be told.
+        // Released by a writer that died before the answer to this repeated claim.
         Decision::Vacant => None,
         other => {
             ledger.problem(format!("key {key}: a claim was answered {other:?}"));
@@ -285,10 +285,11 @@ fn granted(ledger: &Ledger, key: u64, claim: &Claim, answer: &semel_core::StoreA
     }
 }
 
-/// Writes down what a settlement was answered.
+/// Records the answer to a settlement.
 fn settled(ledger: &Ledger, key: u64, claim: &Claim, to: StateName, decision: Decision) {
     if to == StateName::FailedRetryable && decision == Decision::Fenced {
-        // Made before, its answer lost, and what was released acquired by another since: whose it is in the end.
+        // Made before, with its answer lost, and the released command acquired by another since: the end
+        // shows its owner.
         return ledger.with(key, |entry| {
             if let Some(last) = entry.last.as_mut().filter(|last| last.fence.token == claim.attempt.token) {
                 last.states.clear();
@@ -302,12 +303,12 @@ fn settled(ledger: &Ledger, key: u64, claim: &Claim, to: StateName, decision: De
     }
     ledger.with(key, |entry| match entry.last.as_mut() {
         Some(last) if last.fence.token == claim.attempt.token => last.states = vec![to],
-        // Another has acquired what was released, before this answer was heard.
+        // Another writer acquired the released command before this answer arrived.
         _ => ledger.check(to == StateName::FailedRetryable, || format!("key {key}: a success was overtaken")),
     });
 }
 
-/// Ends processes of the server until there were enough, and says how many.
+/// Kills processes of the server until the quota is reached. Returns the numbers.
 async fn kill(
     cluster: Arc<Cluster>,
     proxy: Arc<FaultProxy>,
@@ -320,7 +321,7 @@ async fn kill(
         kills.total() < KILLS || proxy.cuts() < CUTS || until.is_some_and(|until| Instant::now() < until)
     };
     while goes_on(&kills) {
-        // In other places of the work each time.
+        // Strikes at another point of the work each time.
         tokio::time::sleep(Duration::from_millis(chance.next() % 100)).await;
         number += 1;
         let cluster = cluster.clone();
@@ -371,11 +372,11 @@ enum Kill {
 
 #[derive(Default)]
 struct Kills {
-    /// kill -9 of every process of the server.
+    /// Number of kill -9 of every process of the server.
     servers: u64,
-    /// kill -9 of one process, after which the server ends all others and recovers.
+    /// Number of kill -9 of one process, after which the server ends all others and recovers.
     crashes: u64,
-    /// Processes of single connections, ended by the server.
+    /// Number of connection processes ended by the server.
     connections: u64,
 }
 
@@ -438,7 +439,7 @@ async fn nothing_that_was_acknowledged_is_lost_and_nothing_is_done_twice() {
         unsettled.extend(writer.await.expect("a writer does not panic"));
     }
 
-    // All is well again: whatever was not settled is, by being sent once more.
+    // The faults are over: every unsettled call is repeated once, and settles.
     proxy.heal().await.expect("its port is free");
     for (number, one) in unsettled.into_iter().enumerate() {
         settle(&stores[number % 2], &ledger, one).await;
@@ -482,7 +483,7 @@ async fn nothing_that_was_acknowledged_is_lost_and_nothing_is_done_twice() {
     assert!(ledger.count(|counts| &counts.completed) > 0, "somebody got something done");
 }
 
-/// Sends what is in doubt once more.
+/// Repeats a call in doubt.
 async fn settle(store: &PostgresStore, ledger: &Ledger, one: Unsettled) {
     ledger.add(|counts| &counts.sent_again);
     match one {
@@ -506,7 +507,7 @@ async fn settle(store: &PostgresStore, ledger: &Ledger, one: Unsettled) {
     }
 }
 
-/// The table says what the ledger says, no less and no more.
+/// Checks that the table matches the ledger exactly.
 async fn verify(store: &PostgresStore, ledger: &Ledger, database: &Database) {
     let keys = std::mem::take(&mut *ledger.keys.lock().unwrap_or_else(PoisonError::into_inner));
     let mut records = 0;

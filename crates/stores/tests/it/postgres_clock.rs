@@ -1,5 +1,5 @@
-//! The database's clock is set, or another server has another: nothing is forgotten, nothing is freed, and nothing runs again, on
-//! however many nodes.
+//! The database's clock is set, or another server has another clock: no record is deleted or freed, and no
+//! command runs again, on any number of nodes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::postgres::{database, open};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A command that is kept for an hour.
+/// Returns a claim whose record is kept for an hour.
 fn for_an_hour(key: &str) -> Claim {
     let mut claim = sample::claim(key);
     claim.attempt.terms.ttl = HOUR;
@@ -43,7 +43,7 @@ async fn decide(store: &PostgresStore, key: &str) -> Decision {
     store.claim(&for_an_hour(key)).await.expect("it is decided").decision
 }
 
-/// Every new connection meets a server whose clock is so many hours ahead, as after a failover.
+/// Makes every new connection meet a server whose clock is `hours` ahead, as after a failover.
 fn fail_over(database: &Database, hours: i32) {
     let name = database.name();
     let statements = format!(
@@ -60,7 +60,7 @@ fn skipped(database: &Database) -> Duration {
     Duration::from_millis(skipped.parse().expect("it is a number"))
 }
 
-/// What was sent while its connection ended may have to be sent again.
+/// Claims until it is answered: a call whose connection ended may have to be repeated.
 async fn eventually(store: &PostgresStore, key: &str) -> Decision {
     for _ in 0..20 {
         if let Ok(answer) = store.claim(&for_an_hour(key)).await {

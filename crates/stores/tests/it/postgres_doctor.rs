@@ -1,4 +1,4 @@
-//! What a look at a database tells, and that it changes nothing.
+//! The examination of a database reports its findings, and changes nothing.
 
 use std::time::Duration;
 

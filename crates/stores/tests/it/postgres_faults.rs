@@ -1,5 +1,5 @@
-//! Answers that are lost on the way from a real server, cut at the statement: what was asked for is done exactly once,
-//! and whoever cannot know says so.
+//! Lost answers of a real server, cut at the statement: every change is made exactly once, or the store
+//! reports `Ambiguous`.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -20,13 +20,13 @@ use crate::postgres::{client, database, open, patience, until};
 
 const CUTS: [Cut; 3] = [Cut::BeforeSent, Cut::AfterSent, Cut::AfterServerAnswered];
 
-/// Every way in which statements travel.
+/// Parameters for every way to send statements.
 const WAYS: [&str; 3] = ["", "?prepared_statements=false", "?groups=false"];
 
 const INSERT: &str = "INSERT INTO semel_records";
 const UPDATE: &str = "UPDATE semel_records";
 
-/// A store behind a proxy, and its database without one.
+/// A store behind a proxy, and direct access to its database.
 pub(crate) struct Bed {
     pub(crate) store: Arc<PostgresStore>,
     pub(crate) proxy: FaultProxy,
@@ -40,7 +40,7 @@ pub(crate) async fn bed(parameters: &str, options: &PostgresOptions) -> Bed {
     Bed { store, proxy, database }
 }
 
-/// With one connection for changes, so that a test knows what travels together.
+/// Returns a bed with one connection for changes, so that a test knows which changes share a group.
 pub(crate) async fn one_lane() -> Bed {
     bed("", &PostgresOptions { lanes: 1, ..PostgresOptions::default() }).await
 }
@@ -58,7 +58,7 @@ impl Bed {
         self.store.apply(&record.id, &change).await.map(|answer| answer.decision)
     }
 
-    /// A command whose outcome nobody knows.
+    /// Returns a command in state `Unknown`.
     async fn unknown(&self, key: &str) -> Record {
         let record = self.acquire(&sample::claim(key)).await;
         let abandoned = Change::abandon(record.head.fence(), Reason::TimedOut);
@@ -66,7 +66,7 @@ impl Bed {
         record
     }
 
-    /// The record's state as the server has it, if there is one, and how many notes there are of it, at one moment.
+    /// Returns the record's state on the server, if there is one, and the number of its notes, at one moment.
     fn state_and_notes(&self, record: &Record) -> (String, usize) {
         let command = record.operation_id;
         let statement = format!(
@@ -82,7 +82,7 @@ impl Bed {
         self.database.sql(&format!("SELECT count(*) FROM {table}")).expect("it can be read")
     }
 
-    /// Starts these while the one lane is busy, so that they travel together once it is free.
+    /// Starts tasks while the one lane is busy, so that they share a group once it is free.
     pub(crate) async fn together<T: Send + 'static>(
         &self,
         tasks: impl IntoIterator<Item = impl Future<Output = T> + Send + 'static>,
@@ -93,7 +93,7 @@ impl Bed {
         busy.reached().await;
         let mut running = Vec::new();
         for task in tasks {
-            // It hands its change over as soon as it is polled.
+            // A task queues its change as soon as it is polled.
             let mut task = Box::pin(task);
             let polled = std::future::poll_fn(|cx| Poll::Ready(task.as_mut().poll(cx))).await;
             assert!(polled.is_pending(), "the lane is busy");
@@ -354,8 +354,8 @@ async fn a_read_that_is_not_answered_wrote_nothing() {
     }
 }
 
-/// What an operator does carries no token. If its answer is lost, it is not sent again, and its note is there as often
-/// as its change: once, or not at all.
+/// An operator's change carries no token. If its answer is lost, it is not repeated, and its note exists as
+/// often as its change: once, or not at all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_an_operator_does_is_never_done_twice() {
     for way in WAYS {
@@ -449,10 +449,10 @@ async fn an_operators_lone_statement_is_never_sent_twice() {
     }
 }
 
-/// The statement of a claim that nobody waits for any more may still be on its way into the table.
+/// The statement of a claim without a waiting caller may still be on its way into the table.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_that_outlives_its_connection_is_recognised_as_the_same() {
-    // As it is behind a pooler that does not pass our bound on: the server waits for locks as long as it takes.
+    // As behind a pooler that does not forward our limit: the server waits for locks without end.
     let bed = bed("?options=-c%20lock_timeout%3D0", &patience(300)).await;
     let claim = sample::claim("k");
     let locker = client(&bed.database.url()).await;
@@ -461,7 +461,7 @@ async fn a_claim_that_outlives_its_connection_is_recognised_as_the_same() {
         let (store, claim) = (bed.store.clone(), claim.clone());
         async move { store.claim(&claim).await }
     });
-    // The first has lost its connection, and another one waits beside it.
+    // The first claim has lost its connection, and another one waits beside it.
     let waits = "SELECT count(*) >= 2 FROM pg_stat_activity
         WHERE wait_event_type = 'Lock' AND datname = current_database()";
     until(bed.database.server(), bed.database.name(), waits, "t").await;
@@ -473,8 +473,8 @@ async fn a_claim_that_outlives_its_connection_is_recognised_as_the_same() {
     assert_eq!(bed.count("semel_records"), "1");
 }
 
-/// Who asked has gone, and takes back what it can find of the claim. What is acquired after that is acquired for nobody,
-/// and would end as an unknown although nothing ran.
+/// The caller has left, and takes back any claim that it finds. A claim that is acquired after that would end
+/// as unknown although nothing ran.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_in_doubt_that_nobody_waits_for_acquires_nothing() {
     let bed = bed("", &PostgresOptions { lanes: 1, ..patience(3_000) }).await;
@@ -498,7 +498,7 @@ async fn a_claim_in_doubt_that_nobody_waits_for_acquires_nothing() {
     assert_eq!(retried.decision, Decision::Execute);
     release(&retried.record.expect("an acquired command has a record"), Reason::NotExecuted).await;
 
-    // The only lane comes to this once it is done with the claim.
+    // The only lane processes this once it is done with the claim.
     let found = bed.store.get(&sample::id(&claim)).await.expect("it reads").record.expect("it is there");
     assert_eq!(found.head.state.name(), StateName::FailedRetryable, "{}", found.history.as_text());
 }

@@ -1,5 +1,5 @@
-//! Another store behind the address that was opened is refused before anything is decided on it, and the right one is used again
-//! as soon as it is back.
+//! Another store behind the opened address is refused before any decision, and the right one is used again as
+//! soon as it is back.
 
 use semel_core::{Decision, Store, StoreError, Upkeep};
 use semel_stores::PostgresStore;
@@ -14,7 +14,7 @@ async fn decide(store: &PostgresStore, key: &str) -> Result<Decision, StoreError
     store.claim(&sample::claim(key)).await.map(|answer| answer.decision)
 }
 
-/// Another store in the place of this one, as a DNS name that leads elsewhere puts it there.
+/// Puts another store in the place of this one, as a DNS name that leads elsewhere does.
 fn exchange(one: &Database, other: &Database) {
     let server = one.server();
     let rename = |from: &str, to: &str| {
@@ -64,7 +64,7 @@ async fn a_database_without_tables_behind_the_address_is_refused() {
     assert_eq!(tables, "0", "nothing was made there");
 }
 
-/// A dump restored on another server has the store's id, and not its server's.
+/// A dump restored on another server has the store's id, but another system identifier.
 #[tokio::test]
 async fn a_copy_of_the_store_on_another_server_is_refused() {
     let (one, two) = (Cluster::start().expect("a cluster"), Cluster::start().expect("a cluster"));
@@ -82,7 +82,7 @@ async fn a_copy_of_the_store_on_another_server_is_refused() {
     assert_eq!(decide(&store, "key").await.expect("it is claimed"), Decision::Execute);
     proxy.lead_to(two.server().address());
     proxy.cut_all().await;
-    // What is on its way when a connection is cut is tried again, and meets the other server.
+    // A call in flight when its connection is cut is retried, and meets the other server.
     let refused = decide(&store, "key").await;
     assert!(
         matches!(&refused, Err(StoreError::Unavailable(why)) if why.contains("identifier")),
@@ -92,7 +92,7 @@ async fn a_copy_of_the_store_on_another_server_is_refused() {
     assert_eq!(decide(&store, "key").await.expect("the right server is back"), Decision::Wait);
 }
 
-/// A role that may not ask for the system's identifier still compares the store's id.
+/// A role without access to the system's identifier still compares the store's id.
 #[tokio::test]
 async fn without_the_systems_identifier_the_stores_id_is_compared() {
     let (right, wrong) = (database().await, database().await);

@@ -1,4 +1,4 @@
-//! A record that somebody else keeps locked: it waits for its turn, and nobody waits for it.
+//! A record that another transaction keeps locked waits for its turn, and delays no other record.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio_postgres::Client;
 use crate::postgres::{client, database, open, patience, through_pgbouncer, until};
 use crate::postgres_faults::{bed, one_lane};
 
-/// A moment after the leases of these records have ended, and one after they expire.
+/// Times just after the lease of these records, and just after their expiry.
 const LEASE_OVER: Duration = Duration::from_secs(3600);
 const LONG_EXPIRED: Duration = Duration::from_secs(400 * 24 * 3600);
 
@@ -28,7 +28,7 @@ async fn acquired(store: &PostgresStore, key: &str) -> Record {
     answer.record.expect("an acquired command has a record")
 }
 
-/// Somebody whose transaction does this to the record, and stays open.
+/// Returns a client whose open transaction has run this statement on the record.
 async fn locker(database: &Database, statement: &str, id: &RecordId) -> Client {
     let client = client(&database.url()).await;
     client.batch_execute("BEGIN").await.expect("it begins");
@@ -67,7 +67,7 @@ async fn a_locked_record_does_not_fail_completions_that_travel_with_it() {
     assert_eq!(answer.expect("nobody holds it").decision, Decision::Applied);
 }
 
-/// A server whose statements end before their waits for locks do says 57014 for a lock, of all that travel together.
+/// A `statement_timeout` shorter than the lock timeout reports 57014 for a lock, for the whole group.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_statement_that_takes_too_long_does_not_fail_completions_that_travel_with_it() {
     let options = PostgresOptions { lanes: 1, ..PostgresOptions::default() };
@@ -91,7 +91,7 @@ async fn a_statement_that_takes_too_long_does_not_fail_completions_that_travel_w
     locker.batch_execute("ROLLBACK").await.expect("it lets go");
 }
 
-/// A rotation to the key "new".
+/// Returns the result of a rotation to the key "new".
 async fn rotated(store: &Arc<PostgresStore>) -> Rotated {
     let vault = AesVault::new("new", [("new".to_owned(), [1; 32])]).expect("the key is good");
     let mut rotation = Rotation::new(store.clone(), Arc::new(vault), 100);
@@ -123,7 +123,7 @@ async fn a_locked_record_is_left_out_of_a_rotation_which_says_so() {
 async fn a_locked_record_does_not_fail_claims_that_travel_with_it() {
     let bed = one_lane().await;
     let taken = acquired(&bed.store, "key-7").await;
-    // Whoever claims the key waits for the end of this.
+    // A claim of the key waits for the end of this transaction.
     let locker = locker(&bed.database, DELETE, &taken.id).await;
     let tasks = (0..20).map(|number| {
         let (store, claim) = (bed.store.clone(), sample::claim(&format!("key-{number}")));
@@ -165,7 +165,7 @@ async fn a_change_waits_for_a_lock_that_is_given_back_in_time() {
         })
         .collect();
     until(database.server(), database.name(), WAITS_FOR_A_LOCK, "t").await;
-    // Others get on meanwhile, on every lane.
+    // Other records proceed meanwhile, on every lane.
     for number in 0..20 {
         acquired(&store, &format!("key-{number}")).await;
     }

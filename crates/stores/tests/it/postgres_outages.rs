@@ -1,5 +1,5 @@
-//! A server that is killed, stopped or paused: nothing runs meanwhile, nobody is told what nobody knows, and the same
-//! store goes on once the server does.
+//! A server that is killed, stopped or paused: nothing runs meanwhile, no caller gets a false answer, and the
+//! same store continues once the server does.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ async fn complete(store: &PostgresStore, record: &Record) {
     assert_eq!(answer.decision, Decision::Applied);
 }
 
-/// Nothing is answered that only the server can know.
+/// Checks that no call succeeds that only the server can answer.
 async fn assert_fails_closed(store: &PostgresStore, record: &Record) {
     for error in [
         store.get(&record.id).await.map(|_| ()),
@@ -55,7 +55,7 @@ async fn assert_survives(end: fn(&Cluster) -> Result<(), Error>) {
         end(&cluster).expect("the server can be ended");
         let during = sample::claim(&format!("during-{round}"));
         let error = store.claim(&during).await.expect_err("the server does not answer");
-        // Whether its statement was on the way before the end was noticed, the store knows.
+        // The store knows if its statement was in flight before the end was noticed.
         assert!(matches!(error, StoreError::Unavailable(_) | StoreError::Ambiguous(_)), "{error}");
         assert_fails_closed(&store, &running).await;
         let fresh = sample::claim(&format!("fresh-{round}"));
@@ -91,14 +91,14 @@ async fn connections_that_the_server_ends_are_made_again() {
     for round in 0..10 {
         let record = acquire(&store, &sample::claim(&format!("key-{round}"))).await;
         assert!(cluster.terminate_backends().expect("the server does as it is told") > 0);
-        // It is in doubt at worst, and then it is pursued: nobody hears of it.
+        // The change is in doubt at worst, and is then pursued: its caller does not notice.
         let change = Change::complete(record.head.fence(), sample::created("done"));
         let answer = store.apply(&record.id, &change).await.expect("it is decided");
         assert_eq!(answer.decision, Decision::Applied);
     }
 }
 
-/// Asks while nothing is answered, then goes on. The store has one connection for changes, and it is open.
+/// Calls while no answer comes, then resumes. The store has one open connection for changes.
 async fn assert_patience_ends(store: Arc<PostgresStore>, pause: impl FnOnce(), resume: impl AsyncFnOnce()) {
     let running = acquire(&store, &sample::claim("running")).await;
     let other = acquire(&store, &sample::claim("other")).await;
@@ -141,7 +141,7 @@ async fn a_network_that_swallows_everything_is_not_waited_for() {
     let database = database().await;
     let proxy = FaultProxy::before(&database.url()).await.expect("a proxy can be started");
     let store = open(&proxy.url(&database.url()), &PostgresOptions { lanes: 1, ..patience(1_000) }).await;
-    // What was swallowed arrives late, after what was sent again.
+    // Swallowed statements arrive late, after their repetitions.
     assert_patience_ends(
         store,
         || proxy.blackhole(),

@@ -1,4 +1,5 @@
-//! No statement on the way of a request, nor a sweep or a reap, reads a whole table: the server counts who does.
+//! No statement on the path of a request, nor a sweep or a reap, reads a whole table: the server counts
+//! scans.
 
 use std::time::Duration;
 
@@ -16,13 +17,13 @@ use crate::postgres::{database, open, until};
 
 const RECORDS: usize = 50_000;
 
-/// More often than the server makes a plan for the values at hand; after that it has one for all.
+/// Number of executions: more than the server plans with custom values; after those it has a generic plan.
 const TIMES: usize = 12;
 
-/// As many as travel together at most.
+/// Maximum number of changes in a group.
 const GROUP: usize = 256;
 
-/// Settled records, running ones, and some whose time is over.
+/// Inserts settled records, running ones, and some whose time is over.
 const FILL: &str = "
     INSERT INTO semel_records (
         id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state, reason,
@@ -61,8 +62,8 @@ async fn filled() -> Database {
     database
 }
 
-/// Does it, and says how often a whole table was read meanwhile. What a connection did is counted at its end at the
-/// latest.
+/// Runs `work`, and returns the numbers of scans of whole tables. A connection's scans are counted at its end
+/// at the latest.
 async fn scans(database: &Database, work: impl AsyncFnOnce(&PostgresStore)) -> (String, String) {
     let connected = "SELECT count(*) FROM pg_stat_activity
         WHERE datname = current_database() AND application_name = 'semel'";
@@ -86,7 +87,7 @@ async fn no_request_reads_a_whole_table() {
     let database = filled().await;
     let (before, after) = scans(&database, async |store| {
         for round in 0..TIMES {
-            // Alone, with a reference, sent again, completed, looked at, replayed.
+            // Alone, with a reference, repeated, completed, read, replayed.
             let claim = sample::claim(&format!("alone-{round}"));
             let record = acquire(store, &claim).await;
             let reference =
@@ -150,7 +151,7 @@ async fn no_sweep_or_reap_reads_a_whole_table() {
     let database = filled().await;
     let (before, after) = scans(&database, async |store| {
         for _ in 0..TIMES {
-            // Further and further, a few hundred records at a time.
+            // Moves on, a few hundred records at a time.
             store.shift_clock(Duration::from_secs(3_600));
             assert!(store.sweep(300).await.expect("it sweeps") > 0);
             assert!(store.reap(300).await.expect("it reaps") > 0);
@@ -160,7 +161,7 @@ async fn no_sweep_or_reap_reads_a_whole_table() {
     assert_eq!(before, after);
 }
 
-/// Commands that wait for a worker, some that are unknown, and items.
+/// Inserts commands that wait for a worker, some in state `Unknown`, and items.
 const FILL_WAITING: &str = "
     UPDATE semel_records SET state = 'claimed', ready_at = created_at, due_at = created_at + 3600000
     WHERE get_byte(id, 0) < 8;
@@ -206,7 +207,7 @@ async fn no_worker_or_reconciler_reads_all_records() {
     assert_eq!(before, after);
 }
 
-/// Delivered messages, some that are due, and some that wait.
+/// Inserts delivered messages, due ones, and waiting ones.
 const FILL_OUTBOX: &str = "
     INSERT INTO semel_outbox (event_id, operation_id, position, kind, payload, state, created_at, due_at, done_at)
     SELECT operation_id || ':made', operation_id, 0, 'made', '{}',
@@ -240,7 +241,7 @@ async fn no_worker_reads_all_messages() {
     assert_eq!(before, after);
 }
 
-/// Commands whose first message is dead and whose second waits for it.
+/// Inserts commands whose first message is dead and whose second waits for it.
 const FILL_BLOCKED: &str = "
     INSERT INTO semel_outbox (event_id, operation_id, position, kind, payload, state, created_at, done_at)
     SELECT operation_id || ':first', operation_id, 0, 'first', '{}', 'dead', 1, 1 FROM (
@@ -249,7 +250,7 @@ const FILL_BLOCKED: &str = "
     INSERT INTO semel_outbox (event_id, operation_id, position, kind, payload, state, created_at)
     SELECT operation_id || ':second', operation_id, 1, 'second', '{}', 'pending', 1 FROM semel_outbox";
 
-/// Rows that were read, by whichever way.
+/// Counts rows that were read, by any access path.
 const READ: &str =
     "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_user_tables WHERE relname = 'semel_outbox'";
 
@@ -260,7 +261,7 @@ async fn a_take_does_not_visit_messages_that_have_to_wait() {
     database.sql("ANALYZE").expect("its owner may");
     let take = || Take { token: RandomIds.attempt_token(), lease: Duration::from_secs(60), limit: 16 };
     scans(&database, async |store| {
-        // Each is met once.
+        // Each message is met once.
         for _ in 0..20_000 / (4 * 64) + 1 {
             assert!(store.take(&take()).await.expect("they can be taken").is_empty());
         }

@@ -1,5 +1,5 @@
-//! A server that says no: for a while, or to one record. Nothing is written, the others are, and it is tried again by
-//! itself where that helps.
+//! A server that refuses, for a while or for one record. Nothing is written for it, other records are
+//! written, and the store retries by itself if that helps.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -37,7 +37,7 @@ fn assert_unavailable<T: std::fmt::Debug>(answer: Result<T, StoreError>, why: &s
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_statement_that_takes_too_long_has_written_nothing() {
-    // On a slow machine the store's own patience may end first, as a lock timeout.
+    // On a slow machine the store's own timeout may end first, as a lock timeout.
     for (setting, why) in [("statement_timeout", " timeout"), ("lock_timeout", "lock timeout")] {
         let database = database().await;
         let address = format!("{}?options=-c%20{setting}%3D50", database.url());
@@ -107,7 +107,7 @@ async fn a_server_that_only_reads_is_left_alone_until_it_writes() {
         database.sql(statement).and_then(|_| database.sql("SELECT pg_reload_conf()")).expect("it can be set");
     };
     set("ALTER SYSTEM SET default_transaction_read_only = on");
-    // Each connection hears of it when it likes.
+    // Each connection notices the setting at its own time.
     let mut refused = None;
     for number in 0..1_000 {
         let claim = sample::claim(&format!("key-{number}"));
@@ -117,7 +117,7 @@ async fn a_server_that_only_reads_is_left_alone_until_it_writes() {
         }
     }
     let (claim, error) = refused.expect("it only reads");
-    // In the words of the server, or of the driver that looks for one that writes.
+    // In the words of the server, or of the driver that looks for a writable one.
     assert!(matches!(error, StoreError::Unavailable(_)), "nothing was written: {error}");
     let change = completion(&running, sample::created("done"));
     set("ALTER SYSTEM RESET default_transaction_read_only");
@@ -132,7 +132,7 @@ async fn a_server_without_room_for_a_connection_is_tried_again() {
     let proxy = FaultProxy::before(&database.url()).await.expect("a proxy can be started");
     let store = open(&proxy.url(&database.url()), &patience(5_000)).await;
     let record = acquire(&store, &sample::claim("running")).await;
-    // Whatever the store loses is taken by others.
+    // Other clients take every connection that the store loses.
     proxy.cut_all().await;
     let mut others = Vec::new();
     let full = loop {
@@ -154,7 +154,7 @@ async fn a_server_without_room_for_a_connection_is_tried_again() {
     assert!(store.get(&record.id).await.expect("it reads").record.is_some());
 }
 
-/// The file with large responses is put on a device that is always full, which the kernel has for this.
+/// Puts the file of large responses on the kernel's device that is always full.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_full_disk_fails_closed_and_loses_nothing() {
     let cluster = Cluster::start().expect("a server can be started");
@@ -172,7 +172,7 @@ async fn a_full_disk_fails_closed_and_loses_nothing() {
     symlink("/dev/full", &file).expect("a link can be made");
     cluster.restart().expect("the server starts again");
 
-    // It does not get smaller by being compressed.
+    // Compression does not make it smaller.
     let body: Vec<u8> = (0..4_000).flat_map(|_| semel_core::ids::secret()).collect();
     let result = sample::result(&sample::response(201, body));
     let store_all = |large: Change, small: Change, ids| {
@@ -191,7 +191,7 @@ async fn a_full_disk_fails_closed_and_loses_nothing() {
     .await;
     assert_unavailable(refused, "No space left on device");
     if let Err(error) = stored {
-        // They travelled together.
+        // They shared a group.
         assert_unavailable::<()>(Err(error), "No space left on device");
         let change = completion(&small, sample::created("done"));
         let answer = store.apply(&small.id, &change).await.expect("it needs no room there");
@@ -200,7 +200,7 @@ async fn a_full_disk_fails_closed_and_loses_nothing() {
     let found = store.get(&large.id).await.expect("it reads").record;
     assert_eq!(found.as_ref(), Some(&large), "nothing was written");
 
-    // Somebody made room.
+    // An operator made room.
     cluster.stop_fast().expect("the server stops");
     fs::remove_file(&file).expect("the link is there");
     fs::rename(&moved, &file).expect("it is there");
@@ -242,7 +242,7 @@ async fn one_record_that_cannot_be_written_does_not_fail_its_group() {
     }
     let after = store.sent();
     assert!(after.changes - before.changes >= 2 * COUNT, "together, then each alone: {before:?} {after:?}");
-    // What could not be stored is settled without it.
+    // A command whose result could not be stored is settled without it.
     let change = completion(&records[7], sample::created("done"));
     let answer = store.apply(&records[7].id, &change).await.expect("it fits");
     assert_eq!(answer.decision, Decision::Applied);
@@ -257,11 +257,11 @@ async fn one_record_that_cannot_be_written_does_not_fail_its_group() {
 async fn a_group_that_is_the_victim_of_a_deadlock_is_tried_again() {
     let bed = one_lane().await;
     let mut claims = [sample::claim("a"), sample::claim("b")];
-    // In this order they are locked, whichever way the server finds them.
+    // They are locked in this order, whatever the server's plan.
     claims.sort_by_key(|claim| *sample::id(claim).as_bytes());
     let records = [bed.acquire(&claims[0]).await, bed.acquire(&claims[1]).await];
     let other = client(&bed.database.url()).await;
-    // The store finds out first that they wait for each other.
+    // The store notices the deadlock first.
     other.batch_execute("SET deadlock_timeout = '100s'; BEGIN").await.expect("its owner may");
     let touch = "UPDATE semel_records SET key_hash_prefix = key_hash_prefix WHERE id = $1";
     other.execute(touch, &[&&records[1].id.as_bytes()[..]]).await.expect("nobody holds it");

@@ -1,4 +1,5 @@
-//! What a commit is worth: a server that answers before its standby has it, and one that gives up waiting for it.
+//! The durability of a commit: a server that answers before its standby has it, and one that gives up waiting
+//! for it.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -14,10 +15,10 @@ use tokio::task::JoinHandle;
 
 use crate::postgres::{eventually, open, patience, until};
 
-/// Commits that wait for a standby which never answers.
+/// Counts commits that wait for a standby that never answers.
 const WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
 
-/// Gives them up, as an operator might, or a pooler: the server then answers that they are made.
+/// Cancels their wait, as an operator or a pooler might: the server then reports them as committed.
 const CANCEL: &str =
     "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
 
@@ -28,7 +29,8 @@ struct Bed {
     record: Record,
 }
 
-/// A server whose commits wait for a standby that does not exist, and a command that was claimed before that.
+/// Returns a server whose commits wait for a standby that does not exist, and a command that was claimed
+/// before that.
 async fn bed(options: &PostgresOptions) -> Bed {
     bed_at("", options).await
 }
@@ -42,7 +44,7 @@ async fn bed_at(parameters: &str, options: &PostgresOptions) -> Bed {
     let record = claimed.record.expect("it is there");
     let bed = Bed { cluster, database, store, record };
     bed.set("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
-    // A commit of somebody else tells when the server waits for it.
+    // A probing commit shows when the setting is in force.
     let probe = "CREATE TABLE IF NOT EXISTS probe (); SELECT pg_reload_conf()";
     let server = bed.cluster.server().clone();
     let waits = tokio::task::spawn_blocking(move || {
@@ -70,7 +72,7 @@ impl Bed {
         self.cluster.server().sql("postgres", CANCEL).expect("its owner may");
     }
 
-    /// Waits until a commit waits; `false` if the write was answered instead.
+    /// Waits until a commit waits; returns `false` if the write was answered instead.
     async fn waits<T>(&self, writing: &JoinHandle<T>) -> bool {
         for _ in 0..1_000 {
             if writing.is_finished() {
@@ -84,8 +86,8 @@ impl Bed {
         panic!("nothing waits, and nothing is answered");
     }
 
-    /// Writes, and cancels the commit more than once: it must not be taken for made. Then there is no standby to wait
-    /// for any more, and it is.
+    /// Writes, and cancels the commit more than once: it must not count as made. Then the standby is no
+    /// longer required, and it counts.
     async fn assert_not_taken_for_made<F>(&self, write: impl Fn(Arc<PostgresStore>) -> F) -> Decision
     where
         F: Future<Output = Result<StoreAnswer, StoreError>> + Send + 'static,
@@ -104,7 +106,7 @@ impl Bed {
                 assert!(waits, "it is where a failover would not find it: {:?}", answer.decision);
                 answer.decision
             }
-            // It was pursued for as long as it is.
+            // The store pursued it for as long as it does.
             Err(StoreError::Ambiguous(_)) => eventually(|| write(self.store.clone())).await.decision,
             Err(other) => panic!("{other}"),
         }
@@ -162,7 +164,7 @@ async fn what_an_operator_does_is_in_doubt_if_its_wait_is_cancelled() {
     let id = bed.record.id;
     assert_eq!(bed.assert_change_not_taken_for_made(id, abandoned).await, Decision::Applied);
     bed.set("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
-    // The setting is heard at some moment: whatever is made before that is made.
+    // The setting takes effect at some moment: commits before that are made.
     let mut doubts = 0;
     for _ in 0..100 {
         let sought =
@@ -189,7 +191,7 @@ async fn what_an_operator_does_is_in_doubt_if_its_wait_is_cancelled() {
     panic!("{doubts} of 3 were in doubt");
 }
 
-/// Every connection that is given up leaves a process that waits; there must be an end of it.
+/// Every dropped connection leaves a waiting process on the server; their number must be bounded.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_that_waits_for_ever_is_pursued_within_bounds() {
     let bed = bed(&PostgresOptions { lanes: 1, ..patience(3_000) }).await;
@@ -205,7 +207,7 @@ async fn a_commit_that_waits_for_ever_is_pursued_within_bounds() {
     assert_eq!(answer.decision, Decision::Execute);
 }
 
-/// Receives what the server writes, as a standby does.
+/// Receives the server's log, as a standby does.
 struct Standby {
     process: Child,
     _folder: TempDir,
@@ -287,7 +289,7 @@ async fn the_promise_is_read_again_while_the_store_is_open() {
     }
 }
 
-/// A server that keeps its warnings to itself would hide that it gave up waiting.
+/// A server that sends no warnings would hide that it gave up waiting.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_keeps_warnings_to_itself_is_told_not_to() {
     let quiet = "-c%20client_min_messages%3Derror";
@@ -296,8 +298,8 @@ async fn a_server_that_keeps_warnings_to_itself_is_told_not_to() {
     assert_eq!(bed.assert_claim_not_taken_for_made(claim).await, Decision::Execute);
 }
 
-/// A server says all kinds of things when somebody logs in: after an update of the system, that texts may be in
-/// another order. That is no doubt about a commit.
+/// A server may send unrelated warnings at login, such as about a changed collation after an update of the
+/// system. They raise no doubt about a commit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_warning_at_login_is_not_taken_for_a_doubt_about_a_commit() {
     let cluster = Cluster::start().expect("a server can be started");

@@ -1,4 +1,4 @@
-//! Tables that are made by several at once, are newer than this build, or may not be made: all of it, or nothing.
+//! Migrations of tables by several processes at once, of newer tables, or without permission: all or nothing.
 
 use semel_core::{Decision, Store};
 use semel_stores::PostgresStore;
@@ -27,7 +27,7 @@ const TABLES: &str = "SELECT count(*) FROM pg_class WHERE relname LIKE 'semel%'"
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_open_an_empty_database_at_once() {
-    // Also where a transaction sees nothing of what others did since it began.
+    // Also if a transaction does not see changes of others since it began.
     for parameters in ["", "?options=-c%20default_transaction_isolation%3Dserializable"] {
         for _ in 0..2 {
             let database = empty();
@@ -73,13 +73,13 @@ async fn an_older_schema_is_refused_by_whoever_only_reads() {
     let error = opened.err().expect("it is refused");
     assert!(matches!(error, PostgresOpenError::OlderSchema { found: 0, .. }), "{error}");
     assert!(error.to_string().contains("`semel migrate`"), "{error}");
-    // And a migration that cannot be from there leaves all as it is.
+    // An impossible migration leaves everything unchanged.
     let error = refuse(&database.url()).await;
     assert!(matches!(error, PostgresOpenError::NotMigrated { .. }), "{error}");
     assert_eq!(database.sql("SELECT version FROM semel_schema").expect("it is there"), "0");
 }
 
-/// A role that may log in, and nothing else. Roles are the server's, so it goes with this.
+/// A role that may log in, and nothing else. Roles belong to the server, so it is dropped with this.
 struct Role<'a>(&'a Database, String);
 
 impl<'a> Role<'a> {
@@ -117,7 +117,7 @@ async fn a_role_that_may_not_create_tables_is_told_who_may() {
     assert!(!error.to_string().contains("weak"), "{error}");
     assert_eq!(database.sql(TABLES).expect("it can be read"), "0");
 
-    // Somebody else may; then it needs no more than to read and write.
+    // The owner migrates; then the role needs no more than to read and write.
     migrate_database(&address(&database.url())).await.expect("its owner may");
     role.grant("SELECT ON semel_schema");
     role.grant("SELECT, UPDATE ON semel_store");

@@ -1,4 +1,4 @@
-//! Connections that are encrypted, with the checks of the certificate that libpq makes for each `sslmode`.
+//! Encrypted connections, with libpq's certificate checks for each `sslmode`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use semel_testkit::postgres::{Cluster, Database};
 use semel_testkit::sample;
 use tempfile::TempDir;
 
-/// One authority, which signs.
+/// An authority that signs.
 struct Authority {
     folder: TempDir,
 }
@@ -26,7 +26,7 @@ impl Authority {
         authority
     }
 
-    /// A certificate for this name, and its key.
+    /// Returns a certificate for this name, and its key.
     fn sign(&self, name: &str) -> (PathBuf, PathBuf) {
         let new = "req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=server";
         self.openssl(&format!("{new} -keyout server.key -out server.csr"));
@@ -35,7 +35,7 @@ impl Authority {
         (self.path("server.crt"), self.path("server.key"))
     }
 
-    /// A certificate that signed itself, as PostgreSQL's manual makes one, and its key.
+    /// Returns a self-signed certificate, made as in PostgreSQL's manual, and its key.
     fn self_signed(&self) -> (PathBuf, PathBuf) {
         let new =
             "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost";
@@ -58,7 +58,7 @@ impl Authority {
     }
 }
 
-/// Has the server use this certificate from now on.
+/// Makes the server use this certificate from now on.
 fn install(cluster: &Cluster, (certificate, key): (PathBuf, PathBuf)) {
     cluster.use_certificate(&certificate, &key).expect("the server starts again");
 }
@@ -80,7 +80,8 @@ async fn refused(url: &str, why: &str) {
     assert!(error.to_string().contains(why), "{error}");
 }
 
-/// The error that TLS ends a connection with: it speaks of the parameters that would change it, and of no others.
+/// Checks the error of a connection that TLS refuses: it names the parameters that would change it, and no
+/// others.
 async fn refused_by_tls(url: &str, words: &[&str]) {
     let address: DatabaseAddress = url.parse().expect("it is an address");
     let error = PostgresStore::open(&address).await.err().expect("it is refused");
@@ -90,7 +91,7 @@ async fn refused_by_tls(url: &str, words: &[&str]) {
     assert!(!error.contains("password"), "{error}");
 }
 
-/// Whether the connections with this name are encrypted.
+/// Returns true if the connections with this name are encrypted.
 fn is_encrypted(database: &Database, name: &str) -> bool {
     let all = format!(
         "SELECT count(*) > 0 AND bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)

@@ -1,4 +1,4 @@
-//! A request that is kept for a worker is gone as soon as no worker needs it any more, whichever way that comes about.
+//! A request that is stored for a worker is erased as soon as no worker needs it, however that happens.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn for_later(key: &str) -> Claim {
     Claim { request: Some(request), ..sample::for_worker(sample::claim(key), HOUR) }
 }
 
-/// One way in which a command can stop waiting for a worker, and the state that it leaves behind.
+/// A way in which a command can stop waiting for a worker, and the state that it leaves behind.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Complete,
@@ -106,7 +106,7 @@ async fn is_erased_on_every_way_out(
         let claimed = store.claim(&claim).await.expect("the store writes");
         let record = claimed.record.expect("it is there");
         assert_eq!((claimed.decision, kept()), (Decision::Wait, 1), "{way:?}");
-        // What is tried again is still needed.
+        // A retried command still needs it.
         let fence = start(&*store, &record).await;
         let again = Change::requeue(fence, Reason::NotExecuted, Duration::ZERO);
         let queued = store.apply(&record.id, &again).await.expect("the store writes").record;

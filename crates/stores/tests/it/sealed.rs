@@ -1,5 +1,5 @@
-//! Sealed stores conform; what they keep cannot be read without its key, does not open in another place, and can be
-//! brought under another key while others use it.
+//! Sealed stores conform. Their data cannot be read without its key, does not open in another place, and can
+//! be resealed under another key while other processes use it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,7 +26,7 @@ use crate::postgres::postgres;
 const CANARY: &str = "canary-7f3a9c";
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Seals under the first of these keys.
+/// Returns a vault that seals under the first of these keys.
 fn vault(ids: &[&str]) -> Arc<dyn Vault> {
     let key = |id: &&str| ((*id).to_owned(), [id.as_bytes()[0]; 32]);
     Arc::new(AesVault::new(ids[0], ids.iter().map(key)).expect("the keys are good"))
@@ -140,7 +140,7 @@ mod postgres_conforms {
     semel_testkit::conformance_tests!(super::sealed_postgres().await);
 }
 
-/// A store as it is below, of each sort.
+/// An unsealed store of each kind.
 struct Below {
     store: Arc<dyn Backend>,
     kept: (Option<TempDir>, Option<Database>),
@@ -158,7 +158,7 @@ async fn each() -> [Below; 3] {
 }
 
 impl Below {
-    /// With these keys, the first of them the current one.
+    /// Returns the store sealed with these keys, the first of them the current one.
     fn sealed(&self, ids: &[&str]) -> SealedStore<dyn Backend> {
         SealedStore::new(self.store.clone(), vault(ids))
     }
@@ -205,7 +205,7 @@ fn has_canary(bytes: &[u8]) -> bool {
     bytes.windows(CANARY.len()).any(|window| window == CANARY.as_bytes())
 }
 
-/// The result of a record that is sealed under this key.
+/// Returns the result of a record, which must be sealed under this key.
 fn assert_sealed(record: &Record, key: &str) -> StoredResult {
     let result = record.result.clone().expect("it is settled");
     assert_eq!(result.response.encryption_key_id.as_deref(), Some(key));
@@ -277,7 +277,7 @@ async fn a_result_that_was_put_into_another_record_does_not_open() {
     }
 }
 
-/// The same keys, and nothing but what is sealed.
+/// Returns a vault with these keys that refuses plaintext.
 fn strict(ids: &[&str]) -> Arc<dyn Vault> {
     let key = |id: &&str| ((*id).to_owned(), [id.as_bytes()[0]; 32]);
     let vault = AesVault::new(ids[0], ids.iter().map(key)).expect("the keys are good");
@@ -287,7 +287,7 @@ fn strict(ids: &[&str]) -> Arc<dyn Vault> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn plaintext_in_the_place_of_what_was_sealed_is_refused_and_not_sealed_anew() {
     for below in each().await {
-        // Whoever may write to the store can do this, and needs no key for it.
+        // A process that can write to the store can do this without a key.
         complete(&*below.store, "forged").await;
         below.store.claim(&for_later("later")).await.expect("it is decided");
         let command = OperationId::from_bytes([7; 16]);
@@ -392,7 +392,7 @@ async fn a_request_that_was_put_beside_another_record_does_not_open() {
     }
 }
 
-/// The record keeps its id and its operation id, which are not those of the claim that brings the request.
+/// The record keeps its id and operation id, which differ from those of the claim that brings the request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_new_attempt_under_a_new_name_of_the_operation_brings_a_request_that_opens() {
     for below in each().await {
@@ -554,7 +554,7 @@ async fn evidence_is_sealed_opened_and_rotated_like_the_rest() {
     }
 }
 
-/// One row of each kind is damaged.
+/// Checks that a rotation reseals the rest if one row of each kind is damaged.
 async fn a_rotation_does_the_rest(below: &Below, literal: fn(OperationId) -> String, run: impl Fn(&str)) {
     let store = below.sealed(&["a"]);
     let evidence = SealedStore::new(below.store.clone(), vault(&["a"]));
@@ -604,7 +604,7 @@ async fn a_rotation_names_what_cannot_be_read_and_does_the_rest() {
     a_rotation_does_the_rest(&postgres, uuid, |sql| drop(database.sql(sql).expect("it runs"))).await;
 }
 
-/// Somebody purged the record, brought another request, or rotated before.
+/// Another process purged the record, brought another request, or rotated before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_has_changed_since_it_was_read_is_not_written_over() {
     for below in each().await {

@@ -1,4 +1,4 @@
-//! The SQLite store conforms, and what it writes without a look is what a look would have come to.
+//! The SQLite store conforms, and its settlements without a read equal those with one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -48,25 +48,25 @@ impl Subject for Sqlite {
 
 semel_testkit::conformance_tests!(sqlite());
 
-/// What another process does to a command while its executor is at it.
+/// Change by another process while the executor runs the command.
 #[derive(Clone, Copy, Debug)]
 enum Meanwhile {
     Nothing,
-    /// Its lease is renewed.
+    /// The lease is renewed.
     Renewed,
-    /// Its lease ends, and it becomes unknown.
+    /// The lease expires, and the command becomes unknown.
     Swept,
-    /// Its lease ends, and it is run again.
+    /// The lease expires, and the command is run again.
     RunAgain,
-    /// It is given back.
+    /// The command is released.
     Released,
-    /// It is given back, and claimed anew.
+    /// The command is released, and claimed again.
     ClaimedAnew,
-    /// Its outcome is written, by the executor's own token.
+    /// The settlement is written, by the executor's own token.
     Settled,
-    /// It is settled, and forgotten.
+    /// The command is settled, and deleted.
     Forgotten,
-    /// It is left to a message, until the very moment at which its lease would have ended.
+    /// The command is deferred until the very moment at which its lease would have expired.
     Deferred,
 }
 
@@ -125,17 +125,17 @@ impl Meanwhile {
     }
 }
 
-/// Changes the one row behind everybody's back, to what no clock would do in time.
+/// Changes the one row outside of any store, to a state that no clock reaches in time.
 fn edit(file: &Path, what: &str) {
     let connection = rusqlite::Connection::open(file).expect("the file opens");
     let changed = connection.execute(&format!("UPDATE semel_records SET {what}"), []);
     assert_eq!(changed.expect("it is changed"), 1);
 }
 
-/// What an outcome came to, without the moments in it.
+/// Result of a settlement, without its times.
 type CameTo = (Decision, Option<(StateName, u32, bool, Option<bytes::Bytes>, String)>);
 
-/// Claims a command, lets another process do something to it, and writes its outcome: by the store that claimed it, or by one
+/// Claims a command, lets another process change it, and settles it: by the store that claimed it, or by one
 /// that has never seen it.
 async fn outcome(meanwhile: Meanwhile, late: bool, failed: bool, own: bool) -> CameTo {
     let folder = TempDir::new().expect("there is room for a test");
@@ -187,7 +187,7 @@ async fn an_outcome_that_is_written_without_a_look_is_what_a_look_would_have_com
     }
 }
 
-/// Which also shows that there was no look.
+/// Shows also that the record was not read.
 #[tokio::test]
 async fn an_outcome_reaches_a_record_of_which_something_else_cannot_be_read() {
     let folder = TempDir::new().expect("there is room for a test");

@@ -1,4 +1,5 @@
-//! The machine's clock is set while a store is in use: nothing is forgotten, nothing is freed, and nothing runs again.
+//! The machine's clock is set while a store is in use: no record is deleted or freed, and no command runs
+//! again.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -37,7 +38,7 @@ impl Bed {
     }
 }
 
-/// A command that is kept for an hour.
+/// Returns a claim whose record is kept for an hour.
 fn for_an_hour(key: &str) -> Claim {
     let mut claim = sample::claim(key);
     claim.attempt.terms.ttl = HOUR;
@@ -114,7 +115,7 @@ async fn a_process_that_starts_after_the_jump_does_not_count_it_either() {
     let bed = Bed::new();
     let first = bed.open();
     settle(&first, "settled").await;
-    // The first has not looked since.
+    // The first store has not read the clock since.
     let second = bed.open();
     second.jump_clock(3 * HOUR);
     assert_eq!(second.reap(100).await.expect("it reaps"), 0);

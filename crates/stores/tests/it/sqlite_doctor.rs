@@ -1,4 +1,5 @@
-//! What a look at a file tells, and that it leaves the file as it is. What people see of it is tried with the program.
+//! The examination of a file reports its findings, and leaves the file unchanged. The program's tests cover
+//! its output.
 
 use std::path::Path;
 use std::time::Duration;
@@ -100,7 +101,7 @@ fn a_change_that_was_half_made_is_not_taken_back_by_looking() {
     let folder = TempDir::new().expect("there is room");
     let [path, crashed] = ["semel.db", "crashed.db"].map(|name| folder.path().join(name));
     drop(SqliteStore::open(&path).expect("a new file can be opened"));
-    // What is on the disk in the middle of a change, as a crash would leave it.
+    // The state on disk in the middle of a change, as a crash would leave it.
     let file = Connection::open(&path).expect("the file opens");
     file.execute_batch(
         "PRAGMA journal_mode = DELETE; PRAGMA cache_size = 1; PRAGMA cache_spill = 1; BEGIN IMMEDIATE;

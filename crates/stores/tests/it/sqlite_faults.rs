@@ -1,4 +1,4 @@
-//! What holds when the file, the disk or the neighbours are bad: a clear error, and nothing is lost.
+//! Behaviour with a bad file, disk or neighbour: a clear error, and no loss.
 
 use std::path::Path;
 use std::process::Command;
@@ -41,7 +41,7 @@ async fn complete(store: &SqliteStore, claim: &Claim, body: Vec<u8>) -> Result<D
     Ok(store.apply(&record.id, &Change::complete(record.head.fence(), result)).await?.decision)
 }
 
-/// Another process that writes, as far as locks are concerned.
+/// Returns a connection that holds the write lock, like another process.
 fn lock(folder: &Path) -> Connection {
     let other = Connection::open(folder.join("semel.db")).expect("the file opens");
     other.execute_batch("BEGIN IMMEDIATE").expect("nobody else writes");
@@ -105,7 +105,7 @@ fn an_older_schema_is_refused_by_whoever_only_reads() {
     let error = SqliteStore::open_with(&path, &options).err().expect("it is refused");
     assert!(matches!(error, SqliteOpenError::OlderSchema { found: 0, .. }), "{error}");
     assert!(error.to_string().contains("run `semel migrate`"), "{error}");
-    // And a migration that cannot be from there leaves all as it is.
+    // An impossible migration leaves everything unchanged.
     refuse(&path);
     let version: u32 =
         file.query_row("SELECT version FROM semel_schema", [], |row| row.get(0)).expect("still there");
@@ -121,7 +121,7 @@ fn a_folder_that_is_not_there_is_named() {
     assert!(error.to_string().contains("nowhere"), "{error}");
 }
 
-/// Tells this test binary to open a file as somebody who may not write it.
+/// Variable that makes this test binary open a file as a user without write access.
 const READ_ONLY: &str = "SEMEL_TEST_READ_ONLY";
 
 #[test]
@@ -132,7 +132,7 @@ fn somebody_who_may_not_write() {
     println!("refused: {error}");
 }
 
-/// The administrator may write everywhere, so the file is opened by a process that is nobody in particular.
+/// The administrator may write everywhere, so a process of an unprivileged user opens the file.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_read_only_folder_is_refused_and_left_alone() {
@@ -198,7 +198,7 @@ async fn a_full_disk_fails_closed_and_loses_nothing() {
     assert!(refused > 100, "the disk did fill up");
     assert_eq!(store.claim(&sample::claim("settled")).await.expect("it is read").decision, Decision::Replay);
     drop(store);
-    // Somebody made room.
+    // An operator made room.
     let store = open(folder.path());
     assert_eq!(complete(&store, &running, vec![7; 100_000]).await.expect("there is room"), Decision::Applied);
     assert_eq!(store.claim(&sample::claim("new")).await.expect("there is room").decision, Decision::Execute);
@@ -225,7 +225,7 @@ async fn one_poisoned_record_does_not_fail_its_neighbours() {
             tokio::spawn(async move { complete(&store, &claim, vec![b'x'; size]).await })
         })
         .collect();
-    // They all wait for the lock, so they share transactions once it is given back.
+    // They all wait for the lock, so they share transactions once it is released.
     tokio::time::sleep(Duration::from_millis(200)).await;
     other.execute_batch("ROLLBACK").expect("it gives the lock back");
     for (number, task) in tasks.into_iter().enumerate() {
@@ -238,7 +238,7 @@ async fn one_poisoned_record_does_not_fail_its_neighbours() {
     }
     let after = store.written();
     assert!(after.commits - before.commits < 20, "they were written in groups");
-    // What could not be stored is settled without its body, as the layer does.
+    // A command whose result could not be stored is settled without its body, as the layer does.
     assert_eq!(complete(&store, &claims[7], vec![]).await.expect("it fits"), Decision::Applied);
 }
 
@@ -331,7 +331,7 @@ async fn a_damaged_file_is_refused_before_it_can_hide_a_record() {
         acquire(&store, &format!("key-{number}")).await;
     }
     drop(store);
-    // An index that points nowhere: the rows are there, and nobody would find them.
+    // An index that points nowhere: the rows exist, and no look-up would find them.
     let file = Connection::open(&path).expect("the file opens");
     file.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").expect("the log is written back");
     let page: u32 = file
@@ -352,7 +352,7 @@ async fn a_damaged_file_is_refused_before_it_can_hide_a_record() {
     assert!(matches!(error, SqliteOpenError::Damaged { .. }), "{error}");
     assert_eq!(std::fs::read(&path).expect("it is there"), bytes, "it is left alone");
 
-    // Unchecked, it is opened; but once damage was met, nothing more is decided on the file.
+    // Unchecked, it is opened; but once damage was found, nothing more is decided on the file.
     let unchecked = SqliteOptions { check_up_to_bytes: 0, ..SqliteOptions::default() };
     let store = SqliteStore::open_with(&path, &unchecked).expect("it is not checked");
     let mut met = false;
@@ -407,7 +407,7 @@ async fn a_claim_that_nobody_waits_for_is_not_made() {
     }
     tokio::time::sleep(Duration::from_millis(50)).await;
     other.execute_batch("ROLLBACK").expect("it gives the lock back");
-    // Whatever waits is done once this is: the writer goes in order.
+    // Waiting changes are done once this one is: the writer goes in order.
     acquire(&store, "another").await;
     let mut made = 0;
     for claim in &claims {

@@ -1,5 +1,5 @@
-//! A store's file that is deleted, replaced, moved or emptied is noticed: no claim is answered that a restart would forget, and
-//! no empty file is taken for the store that was there.
+//! A store's file that is deleted, replaced, moved or emptied is noticed: no claim is answered that a restart
+//! would lose, and no empty file is taken for the earlier store.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -113,7 +113,8 @@ async fn a_file_that_goes_during_the_commit_is_noticed_before_the_claim_is_answe
     let bed = Bed::new();
     let store = bed.open();
     claim(&store, "before").await.expect("it is claimed");
-    // Held by another writer, the claim's transaction begins only after the file is gone, and after the look before it.
+    // Another writer delays the claim's transaction until the file is gone, and until after the check before
+    // it.
     let other = Connection::open(bed.path()).expect("the file opens");
     other.execute_batch("BEGIN IMMEDIATE").expect("nobody else writes");
     let mut late = Box::pin(claim(&store, "after"));

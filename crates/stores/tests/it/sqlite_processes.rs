@@ -10,7 +10,7 @@ use semel_stores::SqliteStore;
 use semel_testkit::sample;
 use tempfile::TempDir;
 
-/// Tells this test binary to be a process that works on a file: the folder, and what to do there.
+/// Variable that makes this test binary a process that works on a file: the folder, and the task.
 const FOLDER: &str = "SEMEL_TEST_FOLDER";
 const WORK: &str = "SEMEL_TEST_WORK";
 

@@ -1,4 +1,4 @@
-//! The suite itself is tried: it must reject every broken store, and for the right reason.
+//! Tests of the suite itself: it must reject every broken store, and for the right reason.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ async fn the_same_store_without_a_flaw_passes() {
     assert!(failed.is_empty(), "{failed:?}");
 }
 
-/// A store that keeps everything but business references.
+/// A store that keeps everything except business references.
 struct WithoutReferences(MemoryStore);
 
 #[async_trait::async_trait]

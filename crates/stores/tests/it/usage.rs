@@ -1,4 +1,4 @@
-//! What is used and what is kept is counted alike in every store.
+//! Uses and stored amounts are counted the same in every store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn used(new_keys: u64, lookups: u64) -> Used {
     Used { new_keys, lookups }
 }
 
-/// Reports uses of rates that are not limited. Returns the uses that were ever reported.
+/// Reports uses of unlimited rates. Returns all uses ever reported.
 async fn add(usage: &dyn Usage, what: &[(Subject, Used)]) -> Vec<Used> {
     let charge = |count| Charge { count, ..Charge::default() };
     let report = |used: &Used| UsageReport { new_keys: charge(used.new_keys), lookups: charge(used.lookups) };
@@ -42,7 +42,7 @@ async fn list(usage: &dyn Usage, filter: &UsageFilter) -> (Vec<(Subject, UsageEn
     usage.list_usage(filter).await.expect("it is listed")
 }
 
-/// A level outlasts whoever reported it, falls with the store's time, and adds up over all nodes.
+/// Checks that a level outlives its node, falls with the store's time, and adds up over all nodes.
 async fn levels_outlast_their_node(nodes: &[Arc<dyn Usage>], advance: impl Fn(Duration)) {
     const HOUR: Duration = Duration::from_secs(3600);
     let (first, last) = (&nodes[0], &nodes[nodes.len() - 1]);
@@ -50,7 +50,7 @@ async fn levels_outlast_their_node(nodes: &[Arc<dyn Usage>], advance: impl Fn(Du
     assert_eq!(first.level(&alice).await.expect("it is read"), Level::default());
     let half = Charge { count: 5, cost: HOUR / 2, own: HOUR / 2, longest: 16 * HOUR };
     let report = UsageReport { new_keys: half, lookups: Charge { own: Duration::ZERO, ..half } };
-    // Around a second is forgiven to each node, and passes while it is read.
+    // About a second is forgiven to each node, and passes while the level is read.
     let is_about = |level: Duration, expected: Duration| {
         assert!(level <= expected && level + Duration::from_secs(60) > expected, "{level:?} of {expected:?}");
     };
@@ -64,7 +64,7 @@ async fn levels_outlast_their_node(nodes: &[Arc<dyn Usage>], advance: impl Fn(Du
     for node in nodes {
         is_about(node.level(&alice).await.expect("it is read").new_keys, HOUR);
     }
-    // As long as a rate is not whole again its level is not forgotten, however long nobody has used it.
+    // While a rate is not whole again its level is kept, however long it was unused.
     advance(HOUR / 2);
     first.forget(Duration::ZERO, 100).await.expect("it is written");
     is_about(first.level(&alice).await.expect("it is read").new_keys, HOUR / 2);
@@ -167,7 +167,7 @@ async fn who_uses_nothing_is_forgotten(usage: &dyn Usage, advance: impl Fn(Durat
     assert_eq!(add(usage, &[(subject("three"), used(1, 1))]).await, [used(3, 3)]);
 }
 
-/// Nobody's use is lost, however many tell of it at once.
+/// Checks that no use is lost in concurrent reports.
 async fn all_are_counted_at_once(nodes: Vec<Arc<dyn Usage>>) {
     let subjects: Vec<Subject> =
         ["a", "b", "c", "d"].map(|name| Subject::tenant_of(&principal(name, "x"))).to_vec();

@@ -1,4 +1,4 @@
-//! Who gets to run a command.
+//! Claims: exactly one request runs a command.
 
 use std::time::Duration;
 
@@ -41,7 +41,8 @@ pub(super) async fn a_claim_waits_while_another_runs(subject: &dyn Subject) {
     assert_eq!(answer.record, Some(first), "the loser sees the winner's record, unchanged");
 }
 
-/// A program that computes a second version of the fingerprint meets records of the first one, and the other way round.
+/// A program that computes a second version of the fingerprint meets records of the first one, and vice
+/// versa.
 pub(super) async fn a_request_is_compared_in_the_version_of_its_record(subject: &dyn Subject) {
     let store = subject.store();
     let (body, other) = (r#"{"amount":1}"#, r#"{"amount":2}"#);

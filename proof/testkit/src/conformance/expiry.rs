@@ -1,4 +1,4 @@
-//! What is forgotten, and when.
+//! Expiry: the deletion of records, and its time.
 
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ pub(super) async fn reaping_goes_in_batches_beside_live_traffic(subject: &dyn Su
     });
     let mut reaped = Vec::new();
     loop {
-        // While others write, a store may leave it all to the next time.
+        // While others write, a store may leave all records for the next call.
         let alone = live.is_finished();
         let count = store.reap(7).await.expect("the store reaps");
         assert!(count <= 7, "a reap keeps to its limit");
@@ -153,8 +153,8 @@ pub(super) async fn only_a_command_that_did_not_run_is_freed(subject: &dyn Subje
     assert_eq!(read(&*store, &running.id).await, running);
 }
 
-/// Claims meet a row that others delete under them. Every claim must end in an answer, and whenever the key is
-/// acquired, it is acquired by one.
+/// Claims meet a row that others delete at the same time. Every claim must get an answer, and each
+/// acquisition has one owner.
 pub(super) async fn a_claim_survives_that_its_row_vanishes(subject: &dyn Subject) {
     let store = subject.store();
     let id = sample::id(&sample::claim("k"));
@@ -176,7 +176,7 @@ pub(super) async fn a_claim_survives_that_its_row_vanishes(subject: &dyn Subject
                     Decision::Applied,
                     "it was mine alone"
                 );
-                // Whoever comes first: a claim that acquires it, or this, which deletes it.
+                // Either a claim acquires the command first, or this deletes it.
                 apply(&*store, &id, Change::free()).await;
             }
             executed

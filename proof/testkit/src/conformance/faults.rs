@@ -1,4 +1,4 @@
-//! What holds when answers are lost and processes come and go.
+//! Guarantees when answers are lost and processes come and go.
 
 use semel_core::{Change, Decision, Records, StoreError};
 
@@ -12,7 +12,8 @@ pub(super) async fn an_ambiguous_claim_is_decided_by_its_token(subject: &dyn Sub
     let store = subject.store();
     let claim = sample::claim("k");
     subject.lose_next_answer();
-    // The store may find out by itself, or say that it does not know. It may not say that it did nothing.
+    // The store may find out by itself, or report that it does not know. It may not report that it wrote
+    // nothing.
     match store.claim(&claim).await {
         Ok(answer) => assert_eq!(answer.decision, Decision::Execute),
         Err(error) => assert!(matches!(error, StoreError::Ambiguous(_)), "{error}"),

@@ -1,11 +1,11 @@
-//! Whose word counts, and that it counts once.
+//! Fencing: only the current executor's word counts, and it counts once.
 
 use semel_core::{AttemptToken, Change, Decision, Fence, Reason, StateName};
 
 use super::{Subject, acquire, applied, apply, claim_decision, complete, race, read};
 use crate::sample;
 
-/// Everything an executor may say.
+/// Returns every change that an executor may send.
 fn words(fence: Fence) -> [Change; 5] {
     [
         Change::renew(fence),

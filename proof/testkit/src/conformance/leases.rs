@@ -1,4 +1,4 @@
-//! What it means that an executor falls silent.
+//! Leases: the consequence of a silent executor.
 
 use std::time::Duration;
 

@@ -25,37 +25,37 @@ use semel_core::{Change, Claim, Decision, Fence, Record, RecordId, Records, Stor
 
 use crate::sample;
 
-/// A store under test, and what a test may do to it.
+/// A store under test, with the controls of a test.
 #[async_trait]
 pub trait Subject: Send + Sync + 'static {
-    /// The store.
+    /// Returns the store.
     fn store(&self) -> Arc<dyn Records>;
 
     /// Moves the store's clock forward.
     fn advance(&self, by: Duration);
 
-    /// What this store can do that others cannot.
+    /// Returns the optional abilities of this store.
     fn capabilities(&self) -> Capabilities;
 
-    /// Makes the store lose the answer to its next write, which it does make. Called only if
-    /// [`Capabilities::loses_answers`].
+    /// Makes the store lose the answer to its next write, which is made. Called only if
+    /// [`Capabilities::loses_answers`] is true.
     fn lose_next_answer(&self) {}
 
-    /// A second store on the same data, as another process would open it. Called only if
-    /// [`Capabilities::durable`].
+    /// Returns a second store on the same data, as another process would open it. Called only if
+    /// [`Capabilities::durable`] is true.
     async fn open_again(&self) -> Arc<dyn Records> {
         self.store()
     }
 }
 
-/// What a store can do that others cannot.
+/// Optional abilities of a store.
 #[derive(Clone, Copy, Debug)]
 pub struct Capabilities {
-    /// Its records outlive it, and several stores can be open on the same data.
+    /// True if its records outlive it, and several stores can be open on the same data.
     pub durable: bool,
-    /// A test can make it lose the answer to a write.
+    /// True if a test can make it lose the answer to a write.
     pub loses_answers: bool,
-    /// It keeps business references, former names of operations, and notes.
+    /// True if it keeps business references, former names of operations, and notes.
     pub references: bool,
 }
 
@@ -64,9 +64,9 @@ type Running<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 /// One case of the suite.
 #[derive(Clone, Copy)]
 pub struct Case {
-    /// What must hold, as a sentence.
+    /// The requirement, as a sentence.
     pub name: &'static str,
-    /// Tries it; panics if it does not hold.
+    /// Runs the case; panics if the requirement does not hold.
     pub run: for<'a> fn(&'a dyn Subject) -> Running<'a>,
 }
 
@@ -191,7 +191,7 @@ pub async fn run(name: &str, subject: &dyn Subject) {
     (case.run)(subject).await;
 }
 
-/// Runs every case and names those that fail.
+/// Runs every case and returns the names of those that fail.
 pub async fn failures<S: Subject>(subject: impl Fn() -> S) -> Vec<&'static str> {
     let mut failed = Vec::new();
     for case in CASES {
@@ -216,12 +216,12 @@ async fn acquire(store: &dyn Records, claim: &Claim) -> Record {
     record
 }
 
-/// Claims, and says what was decided.
+/// Claims, and returns the decision.
 async fn claim_decision(store: &dyn Records, claim: &Claim) -> Decision {
     store.claim(claim).await.expect("the store takes claims").decision
 }
 
-/// Applies a change that the store must take, whatever it decides.
+/// Applies a change that the store must accept, whatever its decision.
 async fn apply(store: &dyn Records, id: &RecordId, change: Change) -> StoreAnswer {
     store.apply(id, &change).await.expect("the store takes changes")
 }
@@ -233,12 +233,12 @@ async fn applied(store: &dyn Records, id: &RecordId, change: Change) -> Record {
     answer.record.expect("a change that keeps the record answers with it")
 }
 
-/// The record as a reader sees it.
+/// Returns the record as a reader sees it.
 async fn read(store: &dyn Records, id: &RecordId) -> Record {
     store.get(id).await.expect("the store reads").record.expect("the record is there")
 }
 
-/// Claims `key`, completes it with `body`, and says who did.
+/// Claims `key`, completes it with `body`, and returns the claim and its fence.
 async fn complete(store: &dyn Records, key: &str, body: &str) -> (Claim, Fence) {
     let claim = sample::claim(key);
     let fence = acquire(store, &claim).await.head.fence();
@@ -246,7 +246,7 @@ async fn complete(store: &dyn Records, key: &str, body: &str) -> (Claim, Fence) 
     (claim, fence)
 }
 
-/// Spawns `count` tasks that begin together, and collects what they return.
+/// Spawns `count` tasks that begin together, and collects their results.
 async fn race<T, F>(count: usize, task: impl Fn(usize) -> F) -> Vec<T>
 where
     T: Send + 'static,

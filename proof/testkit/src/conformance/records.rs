@@ -1,4 +1,4 @@
-//! That a record comes back as it went in, and can be found.
+//! Records come back as they were written, and can be found.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ pub(super) async fn a_record_says_why_and_what_it_made(subject: &dyn Subject) {
     assert_eq!((result.status, result.resource.as_deref()), (201, Some("/payments/7")));
     assert_eq!(read(&*store, &claimed.id).await, settled, "a reader sees what the writer was told");
 
-    // A key id comes back untouched: there is room for encryption, which leaves the address inside.
+    // A key id comes back unchanged: there is room for encryption, which leaves the address inside.
     result.response.encryption_key_id = Some("key-7".into());
     result.resource = None;
     let other = acquire(&*store, &sample::claim("encrypted")).await;
@@ -95,7 +95,7 @@ pub(super) async fn a_record_remembers_how_it_came_there(subject: &dyn Subject) 
     assert_eq!(steps[0].again.map(|(times, _)| times), Some(2), "two renewals");
     assert!(steps.is_sorted_by_key(|step| step.at) && steps[0].at < steps[1].at, "by the store's clock");
 
-    // What an executor saw of a call that it gave up stays, however often evidence is sought.
+    // An executor's observation of an abandoned call stays, however often evidence is sought.
     let given_up = acquire(&*store, &sample::claim("given-up")).await;
     let seen = "POST /payments: connection reset | 'by' peer";
     let abandon = Change::abandon(given_up.head.fence(), Reason::BrokeOff).observing(seen);
@@ -116,7 +116,7 @@ pub(super) async fn a_record_is_found_by_its_operation_id(subject: &dyn Subject)
     assert_eq!(found, Some(read(&*store, &sample::id(&claim)).await));
     let stranger = semel_core::RandomIds.operation_id(Timestamp::from_millis(0));
     assert_eq!(store.find(stranger).await.expect("the store reads").record, None);
-    // Whoever asks for their own finds no other's.
+    // A principal finds its own records only.
     let own = async |id, tenant: &str, caller: &str| {
         let principal = semel_core::Principal::new(tenant, caller).expect("these are names");
         store.find_own(id, &principal).await.expect("the store reads").record

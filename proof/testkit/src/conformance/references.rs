@@ -1,4 +1,4 @@
-//! Business references, and operations that had other names before.
+//! Business references, and operations with former names.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::sample;
 
 const A_DAY: Duration = Duration::from_secs(24 * 60 * 60 + 1);
 
-/// A claim of another key for the same order.
+/// Returns a claim of another key for the same order.
 fn order(key: &str) -> Claim {
     sample::with_reference(sample::claim(key), "order-7")
 }
@@ -64,7 +64,7 @@ pub(super) async fn one_of_racing_commands_gets_the_reference(subject: &dyn Subj
     assert_eq!(decisions.iter().filter(|d| **d == Decision::Duplicate).count(), 31);
 }
 
-/// What another key gets for the order after the first one came to this end.
+/// Returns the decision for another key for the order, after the first one ended like this.
 async fn next_after(
     store: &dyn Records,
     key: &str,
@@ -159,7 +159,7 @@ pub(super) async fn a_reference_that_another_command_holds_is_not_taken_back_sil
     let holder = store.claim(&order("fourth")).await.expect("the store takes claims").holder;
     assert_eq!(holder.expect("it is held").operation_id, third.operation_id, "it keeps what it has");
 
-    // Once nobody else holds it, it goes to the command that was carried out.
+    // Once no other command holds it, it goes back to the executed command.
     let first = sample::with_reference(sample::claim("early"), "order-8");
     let first = acquire(&*store, &first).await;
     applied(&*store, &first.id, Change::abandon(first.head.fence(), Reason::TimedOut)).await;
@@ -233,7 +233,7 @@ pub(super) async fn a_reference_is_kept_while_an_earlier_attempt_may_have_run(su
             assert_eq!(decision, Decision::Duplicate, "{key}: or has landed, for all that anybody knows");
         }
     }
-    // It is looked for in the end, and is not there.
+    // It is looked up in the end, and does not exist.
     let first = acquire(&*store, &under("known", "known")).await;
     subject.advance(first.head.terms.lease);
     let again = acquire(&*store, &under("known", "known")).await;

@@ -1,5 +1,5 @@
-//! Requests that are kept until the outcome of their command is known: there exactly as long as the protocol says, whatever
-//! happens, and read by nobody without a note.
+//! Requests that are stored until the outcome of their command is known: present exactly as long as the
+//! protocol says, and never read without a note.
 
 use std::time::Duration;
 
@@ -23,12 +23,12 @@ fn input(text: &'static str) -> Option<StoredRequest> {
     Some(StoredRequest::input(Bytes::from_static(text.as_bytes())))
 }
 
-/// A claim on `key` that is carried out at once, and whose request is kept until the outcome is known.
+/// Returns a claim on `key` that runs at once, and whose request is stored until the outcome is known.
 fn kept(key: &str, request: &'static str) -> Claim {
     Claim { request: input(request), ..sample::claim(key) }.kept_while_unknown()
 }
 
-/// The record of the command, whose request is there if, and only if, the protocol keeps it.
+/// Returns the record of the command, whose request must be stored if, and only if, the protocol keeps it.
 async fn in_order(store: &dyn Records, claim: &Claim, request: &'static str) -> Record {
     let record = read(store, &sample::id(claim)).await;
     let found = store.read_request(record.operation_id, &note()).await.expect("the store reads");
@@ -37,7 +37,7 @@ async fn in_order(store: &dyn Records, claim: &Claim, request: &'static str) -> 
     record
 }
 
-/// A worker must not see the command.
+/// Checks that no worker sees the command.
 async fn never_waits(store: &dyn Records) {
     for phased in [false, true] {
         let filter = WaitingFilter { phased, ..WaitingFilter::default() };
@@ -105,7 +105,7 @@ pub(super) async fn the_request_of_an_executor_that_died_is_kept(subject: &dyn S
     assert_eq!(in_order(&*store, &lost, "asked").await.head.state.name(), StateName::Unknown);
     assert_eq!(in_order(&*store, &rerun, "asked").await.head.state.name(), StateName::FailedRetryable);
     never_waits(&*store).await;
-    // Nobody forgets what is unknown, nor its request.
+    // An unknown command and its request are never deleted.
     subject.advance(HOUR * 24 * 400);
     store.reap(10).await.expect("the store reaps");
     assert_eq!(in_order(&*store, &lost, "asked").await.head.state.name(), StateName::Unknown);
@@ -125,12 +125,12 @@ pub(super) async fn a_command_that_is_claimed_again_keeps_its_last_request(subje
     let running = acquire(&*store, &second).await;
     in_order(&*store, &first, "the second").await;
     applied(&*store, &running.id, Change::release(running.head.fence(), Reason::NotExecuted)).await;
-    // Under other terms: nothing is kept of it.
+    // Under other terms, nothing is stored.
     let running = acquire(&*store, &sample::claim("k")).await;
     assert!(!in_order(&*store, &first, "").await.head.terms.keep_request);
     applied(&*store, &running.id, Change::abandon(running.head.fence(), Reason::TimedOut)).await;
     in_order(&*store, &first, "").await;
-    // An ended lease makes room for the next attempt without a sweep between.
+    // An expired lease makes room for the next attempt without a sweep in between.
     let again = kept("rerun", "before");
     acquire(&*store, &sample::under(again, sample::terms_with_rerun()).kept_while_unknown()).await;
     subject.advance(HOUR);

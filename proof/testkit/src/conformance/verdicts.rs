@@ -1,4 +1,4 @@
-//! How a command leaves `Unknown`.
+//! Verdicts: the ways out of `Unknown`.
 
 use std::time::Duration;
 
@@ -85,7 +85,7 @@ pub(super) async fn a_late_completion_is_evidence_against_not_executed(subject: 
     assert_eq!(settled.head.state.name(), StateName::Succeeded);
     assert_eq!(claim_decision(&*store, &sample::claim("k")).await, Decision::Replay);
 
-    // Once somebody else has acquired the command, it is too late.
+    // Once another executor has acquired the command, it is too late.
     let lost = lose(&*store, "taken").await;
     applied(&*store, &lost.id, not_executed()).await;
     let current = acquire(&*store, &sample::claim("taken")).await;
@@ -94,8 +94,8 @@ pub(super) async fn a_late_completion_is_evidence_against_not_executed(subject: 
     assert_eq!(read(&*store, &lost.id).await, current);
 }
 
-/// The command is free for one retry, and yet a call of its first attempt may land: the provider only deduplicates, or the
-/// lease ended where that frees the key. Then the retry acquires it.
+/// Returns a command that a retry has acquired, while a call of its first attempt may still land: the
+/// provider only deduplicates, or the expired lease frees the key.
 async fn acquired_again(subject: &dyn Subject, key: &str, rerun: bool) -> Record {
     let store = subject.store();
     let claim = |key| sample::under(sample::claim(key), sample::terms_with_rerun());
@@ -164,7 +164,7 @@ pub(super) async fn only_an_unknown_takes_a_verdict(subject: &dyn Subject) {
             assert_eq!(read(&*store, &id).await, before);
         }
     }
-    // Evidence of the effect of what was thought not to have run.
+    // Evidence of the effect of a command that counted as not executed.
     applied(&*store, &released.id, executed).await;
     assert_eq!(read(&*store, &released.id).await.head.state.name(), StateName::Succeeded);
     for verdict in verdicts() {

@@ -1,4 +1,4 @@
-//! Commands that a worker carries out, resumes, or seeks evidence for.
+//! Commands that a worker runs, resumes, or seeks evidence for.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use crate::sample;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A claim on `key` that is left to a worker, with this request.
+/// Returns a claim on `key` that is left to a worker, with this request.
 fn for_later(key: &str, request: &'static str) -> Claim {
     let request = Some(StoredRequest::input(Bytes::from_static(request.as_bytes())));
     Claim { request, ..sample::for_worker(sample::claim(key), HOUR) }
 }
 
-/// A claim on `key` that is carried out at once, and resumed by a worker.
+/// Returns a claim on `key` that runs at once, and is resumed by a worker.
 fn in_phases(key: &str) -> Claim {
     let claim = for_later(key, "input");
     let terms = Terms { on_lease_expired: OnLeaseExpired::Resume, ..claim.attempt.terms };
@@ -64,7 +64,7 @@ pub(super) async fn a_command_for_later_waits_with_its_request(subject: &dyn Sub
     assert!(waiting(&*store, false).await.is_empty(), "nobody starts it any more");
 }
 
-/// Claims `count` commands of a tenant for a worker, one a second, and says which.
+/// Claims `count` commands of a tenant for a worker, one per second, and returns their ids.
 async fn queue(subject: &dyn Subject, tenant: &str, count: usize) -> Vec<RecordId> {
     let store = subject.store();
     let mut ids = Vec::new();
@@ -79,7 +79,7 @@ async fn queue(subject: &dyn Subject, tenant: &str, count: usize) -> Vec<RecordI
     ids
 }
 
-/// Every page from the front to the end of the queue.
+/// Returns every page from the front to the end of the queue.
 async fn pages(store: &dyn Records, share: usize, limit: usize) -> Vec<Vec<Waiting>> {
     let mut filter = WaitingFilter { share, limit, ..WaitingFilter::default() };
     let mut pages = Vec::new();
@@ -116,7 +116,7 @@ pub(super) async fn waiting_commands_are_listed_page_by_page(subject: &dyn Subje
             assert_eq!(of_tenant(&found, tenant), *ids, "the longest ready first, on pages of {limit}");
         }
     }
-    // From a place whose command is gone, and from behind one tenant's commands.
+    // From a position whose command is gone, and from behind one tenant's commands.
     let first = store.waiting(&WaitingFilter { limit: 1, ..WaitingFilter::default() }).await;
     let first = first.expect("the store reads").found.remove(0);
     assert!(start(&*store, &first.record).await.is_some());

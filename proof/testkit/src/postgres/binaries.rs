@@ -1,11 +1,11 @@
-//! Where the programs of PostgreSQL and PgBouncer are.
+//! The locations of the programs of PostgreSQL and PgBouncer.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::Error;
 
-/// What `Binaries::find` looks for in a folder.
+/// Programs that `Binaries::find` expects in a folder.
 const NEEDED: [&str; 3] = ["initdb", "postgres", "psql"];
 
 /// The folder of one installation's programs.
@@ -13,12 +13,12 @@ const NEEDED: [&str; 3] = ["initdb", "postgres", "psql"];
 pub struct Binaries(PathBuf);
 
 impl Binaries {
-    /// Names the folder with `postgres`, `initdb` and `psql`.
+    /// Variable with the folder of `postgres`, `initdb` and `psql`.
     pub const VARIABLE: &str = "SEMEL_TEST_PG_BIN";
-    /// Names the program `pgbouncer`.
+    /// Variable with the path of the program `pgbouncer`.
     pub const PGBOUNCER_VARIABLE: &str = "SEMEL_TEST_PGBOUNCER";
 
-    /// The programs in this folder.
+    /// Returns the programs in this folder.
     pub fn at(folder: impl Into<PathBuf>) -> Result<Binaries, Error> {
         let folder = folder.into();
         match NEEDED.iter().find(|name| !folder.join(name).is_file()) {
@@ -27,8 +27,8 @@ impl Binaries {
         }
     }
 
-    /// The programs that `SEMEL_TEST_PG_BIN` names, else the newest that Debian's packages installed, else those that
-    /// `pg_config` or the search path knows.
+    /// Returns the programs that `SEMEL_TEST_PG_BIN` names, else the newest of Debian's packages, else those
+    /// of `pg_config` or the search path.
     pub fn find() -> Result<Binaries, Error> {
         if let Some(folder) = std::env::var_os(Binaries::VARIABLE) {
             return Binaries::at(folder)
@@ -45,7 +45,8 @@ impl Binaries {
         })
     }
 
-    /// The program `pgbouncer`: the one that `SEMEL_TEST_PGBOUNCER` names, else from the search path or `/usr/sbin`.
+    /// Returns the program `pgbouncer`: the one that `SEMEL_TEST_PGBOUNCER` names, else that of the search
+    /// path or `/usr/sbin`.
     pub fn pgbouncer() -> Result<PathBuf, Error> {
         if let Some(program) = std::env::var_os(Binaries::PGBOUNCER_VARIABLE).map(PathBuf::from) {
             let variable = Binaries::PGBOUNCER_VARIABLE;
@@ -62,7 +63,7 @@ impl Binaries {
         })
     }
 
-    /// Their folder.
+    /// Returns the folder of the programs.
     pub fn folder(&self) -> &Path {
         &self.0
     }
@@ -72,7 +73,7 @@ impl Binaries {
     }
 }
 
-/// The folders of Debian's packages, the newest version first.
+/// Returns the folders of Debian's packages, the newest version first.
 fn debian() -> Vec<PathBuf> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let mut versions: Vec<(u32, PathBuf)> = versions

@@ -1,4 +1,4 @@
-//! A private server in the hands of one test, which may kill, stop, pause and restart it.
+//! A private server of one test, which may kill, stop, pause and restart it.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use super::supervisor::{Supervisor, is_stopped, signal};
 use super::{Binaries, Error, unguessable};
 use crate::ports;
 
-/// As in production where it is about durability; and nothing outside of the server's folder.
+/// Settings of the server: as in production for durability, and without traces outside of its folder.
 const SETTINGS: [(&str, &str); 10] = [
     ("fsync", "on"),
     ("synchronous_commit", "on"),
@@ -20,18 +20,18 @@ const SETTINGS: [(&str, &str); 10] = [
     ("listen_addresses", "127.0.0.1"),
     ("unix_socket_directories", ""),
     ("max_connections", "200"),
-    // In files of the data folder: what a killed server leaves in memory of the system would stay there.
+    // In files of the data folder: a killed server's shared memory of the system would stay.
     ("dynamic_shared_memory_type", "mmap"),
     ("shared_buffers", "64MB"),
     ("timezone", "UTC"),
     ("log_line_prefix", "%m [%p] "),
 ];
-/// How long anything that is asked of the server's processes may take.
+/// Timeout of every order to the server's processes.
 const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(5);
-/// How often another port is tried if somebody was faster, or the same one if it must be that.
+/// Number of tries with another port if the port is taken, or with the same one if it is fixed.
 const PORTS: usize = 20;
-/// How often another client is chosen if the one to be killed has left.
+/// Number of tries with another client if the one to be killed has left.
 const VICTIMS: usize = 100;
 
 /// A private server with a folder and a port of its own. Dropping it ends it and removes everything.
@@ -42,17 +42,17 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A new server.
+    /// Returns a new server.
     pub fn start() -> Result<Cluster, Error> {
         Cluster::start_with(&[])
     }
 
-    /// A new server with these settings besides, or instead of, the usual ones.
+    /// Returns a new server with these settings besides, or instead of, the usual ones.
     pub fn start_with(settings: &[(&str, &str)]) -> Result<Cluster, Error> {
         Cluster::start_from(Binaries::find()?, settings)
     }
 
-    /// A new server from these programs.
+    /// Returns a new server from these programs.
     pub fn start_from(binaries: Binaries, settings: &[(&str, &str)]) -> Result<Cluster, Error> {
         let supervisor = Supervisor::start("QUIT")?;
         let server =
@@ -69,7 +69,7 @@ impl Cluster {
     }
 
     fn initialize(&self, settings: &[(&str, &str)]) -> Result<(), Error> {
-        // By the supervisor, since lists of arguments can be read by others.
+        // By the supervisor, since other users can read argument lists.
         self.supervisor.order("write", &["password", &self.server.password], "written")?;
         let initdb = self.server.binaries.program("initdb");
         let data = self.supervisor.data();
@@ -94,9 +94,10 @@ impl Cluster {
                 self.supervisor.log_tail(),
             )));
         }
-        // A database is a folder with 300 files. ext4 without a journal seeks a free inode for each of them among all that were
-        // deleted in the last minutes, which takes longer than all else once some databases were dropped. With this flag it
-        // spreads the folders over the disk. Elsewhere it changes nothing, and may fail.
+        // A database is a folder with 300 files. ext4 without a journal seeks a free inode for each of them
+        // among all that were deleted in the last minutes, which dominates once some databases were dropped.
+        // With this flag it spreads the folders over the disk. On other file systems it changes nothing, and
+        // may fail.
         self.supervisor.order("do", &["chattr", "+T", "base"], "done ")?;
         let file = data.join("postgresql.conf");
         let mut lines = std::fs::read_to_string(&file).unwrap_or_default();
@@ -106,7 +107,7 @@ impl Cluster {
         std::fs::write(&file, lines).map_err(|error| Error::new(format!("{}: {error}", file.display())))
     }
 
-    /// Starts the server on its port and waits until it takes connections.
+    /// Starts the server on its port and waits until it accepts connections.
     fn launch(&self) -> Result<Launch, Error> {
         let (program, data) = (self.server.binaries.program("postgres"), self.supervisor.data());
         let port = self.server.address.port().to_string();
@@ -137,39 +138,40 @@ impl Cluster {
         Ok(Launch::Ready)
     }
 
-    /// The server's own word, in the file that also has its process: an older one's word does not count.
+    /// Returns true if the server's own file says "ready" for this process: the word of an older one does not
+    /// count.
     fn is_ready(&self, process: u32) -> bool {
         let file = std::fs::read_to_string(self.supervisor.data().join("postmaster.pid")).unwrap_or_default();
         let lines: Vec<&str> = file.lines().map(str::trim).collect();
         lines.first() == Some(&process.to_string().as_str()) && lines.get(7) == Some(&"ready")
     }
 
-    /// Where it is and how to log in.
+    /// Returns its address and login.
     pub fn server(&self) -> &Server {
         &self.server
     }
 
-    /// The URL of one of its databases.
+    /// Returns the URL of one of its databases.
     pub fn url(&self, database: &str) -> String {
         self.server.url(database)
     }
 
-    /// A new empty database, as [`Server::create_database`] makes it.
+    /// Returns a new empty database, made by [`Server::create_database`].
     pub fn create_database(&self) -> Result<Database, Error> {
         self.server.create_database()
     }
 
-    /// The end of the server's log.
+    /// Returns the end of the server's log.
     pub fn log_tail(&self) -> String {
         self.supervisor.log_tail()
     }
 
-    /// Its processes: the postmaster and all that it started.
+    /// Returns its processes: the postmaster and all that it started.
     pub fn processes(&self) -> Vec<u32> {
         self.supervisor.processes()
     }
 
-    /// The folder that everything of it is in.
+    /// Returns the folder with all its files.
     pub fn folder(&self) -> &Path {
         self.supervisor.folder()
     }
@@ -205,7 +207,7 @@ impl Cluster {
         Err(Error::new(format!("somebody else has taken the server's address {}", self.server.address)))
     }
 
-    /// Has the server speak TLS with this certificate and key from now on. It is restarted.
+    /// Restarts the server with TLS, under this certificate and key.
     pub fn use_certificate(&self, certificate: &Path, key: &Path) -> Result<(), Error> {
         let data = self.supervisor.data();
         let put = |from: &Path, name: &str| {
@@ -222,11 +224,11 @@ impl Cluster {
         self.restart()
     }
 
-    /// Stops every process of the server where it is, as if the machine stood still. Returns once all stand.
+    /// Suspends every process of the server, as if the machine stood still. Returns once all are suspended.
     pub fn pause(&self) -> Result<(), Error> {
         let postmaster = self.running()?;
         signal("STOP", &[postmaster])?;
-        // Only a postmaster that stands makes no more processes.
+        // Only a suspended postmaster makes no more processes.
         self.wait_until("stand still", || is_stopped(postmaster) != Some(false))?;
         signal("STOP", &self.processes())?;
         self.wait_until("stand still", || {
@@ -234,13 +236,13 @@ impl Cluster {
         })
     }
 
-    /// Lets a paused server go on.
+    /// Resumes a paused server.
     pub fn resume(&self) -> Result<(), Error> {
         signal("CONT", &self.processes())
     }
 
-    /// From here on no process of the server can write a file beyond this length, as on a full disk; without one, they can
-    /// again. By the supervisor, since only the server's own user may.
+    /// Limits the files of the server's processes to this length, as on a full disk; `None` removes the
+    /// limit. The supervisor does it, since only the server's own user may.
     pub fn limit_files(&self, length: Option<u64>) -> Result<(), Error> {
         let limit =
             format!("--fsize={}:", length.map_or("unlimited".to_owned(), |length| length.to_string()));
@@ -254,19 +256,20 @@ impl Cluster {
         Ok(())
     }
 
-    /// Ends every client's connection from the server's side, politely, and says how many there were.
+    /// Ends every client's connection from the server's side. Returns their number.
     pub fn terminate_backends(&self) -> Result<usize, Error> {
         let statement = format!("SELECT count(pg_terminate_backend(pid)) {CLIENTS}");
         count(&self.server.sql("postgres", &statement)?)
     }
 
-    /// Kills one client's process with SIGKILL, whichever; says whether there was one. The server ends all others
-    /// before this returns, then recovers and takes connections again: see [`Cluster::wait_until_ready`].
+    /// Kills the process of any one client with SIGKILL. Returns true if there was one. The server ends all
+    /// others before this returns, then recovers and accepts connections again: see
+    /// [`Cluster::wait_until_ready`].
     pub fn kill_one_backend(&self) -> Result<bool, Error> {
         let choose = format!("SELECT pid {CLIENTS} ORDER BY random() LIMIT 1");
         for _ in 0..VICTIMS {
             let Ok(process) = self.server.sql("postgres", &choose)?.parse() else { return Ok(false) };
-            // One that stands cannot end by itself before it is killed, which the server would not mind.
+            // A suspended process cannot end by itself before it is killed, which the server would not mind.
             signal("STOP", &[process])?;
             self.wait_until("stand still", || is_stopped(process) != Some(false))?;
             if is_stopped(process).is_none() {
@@ -309,7 +312,7 @@ impl Cluster {
     }
 }
 
-/// The processes of clients other than the one that asks.
+/// Selects the processes of clients other than the asking one.
 const CLIENTS: &str =
     "FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
 
@@ -318,7 +321,7 @@ enum Launch {
     PortTaken,
 }
 
-/// An address on which nobody listens; somebody may still be faster.
+/// Returns an address on which no process listens; another process may still take it first.
 pub(super) fn free_address() -> Result<SocketAddr, Error> {
     ports::listen().and_then(|listener| listener.local_addr()).map_err(|error| Error::new(error.to_string()))
 }

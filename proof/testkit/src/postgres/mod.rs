@@ -12,10 +12,10 @@
 //! # }
 //! ```
 //!
-//! A test that kills the server starts its own with [`Cluster::start`]. Everything but
-//! [`Server::database_from`] blocks its thread, for milliseconds; starting a cluster takes about a second. So a test
-//! that asks through a proxy of its own, or wants its tasks to go on meanwhile, needs a second thread.
-//! Whatever is started is ended and removed with its owner, even if that is killed: see `supervisor.sh`.
+//! A test that kills the server starts its own with [`Cluster::start`]. All functions except
+//! [`Server::database_from`] block their thread, for milliseconds; starting a cluster takes about a second. A
+//! test that uses a proxy of its own, or tasks that continue meanwhile, needs a second thread. Everything is
+//! ended and removed with its owner, even if that is killed: see `supervisor.sh`.
 
 mod binaries;
 mod cluster;
@@ -30,10 +30,10 @@ pub use cluster::Cluster;
 pub use pgbouncer::PgBouncer;
 pub use server::{Database, Server};
 
-/// Names the server that all tests of a run share; `cargo xtask test` sets it.
+/// Variable with the URL of the server that all tests of a run share; `cargo xtask test` sets it.
 pub const SHARED_URL: &str = "SEMEL_TEST_PG_URL";
 
-/// Why a server could not be had, and what can be done about it.
+/// Reason why a server is not available, with advice.
 #[derive(Clone)]
 pub struct Error(String);
 
@@ -49,7 +49,7 @@ impl std::fmt::Display for Error {
     }
 }
 
-/// As it is displayed, so that a failed `expect` can be read.
+/// Shows the text of the error, so that a failed `expect` is readable.
 impl std::fmt::Debug for Error {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
@@ -58,8 +58,8 @@ impl std::fmt::Debug for Error {
 
 impl std::error::Error for Error {}
 
-/// The server that all tests share: the one that `SEMEL_TEST_PG_URL` names, else one that is started when it is
-/// first asked for and lives as long as this process.
+/// Returns the server that all tests share: the one that `SEMEL_TEST_PG_URL` names, else one that is started
+/// at the first call and lives as long as this process.
 pub fn shared() -> Result<Server, Error> {
     static OWN: OnceLock<Cluster> = OnceLock::new();
     static STARTING: Mutex<()> = Mutex::new(());
@@ -68,13 +68,13 @@ pub fn shared() -> Result<Server, Error> {
     }
     let _one_at_a_time = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
     if OWN.get().is_none() {
-        // Whoever waited for the lock finds it there, so it is never set twice.
+        // A thread that waited for the lock finds it there, so it is never set twice.
         let _ = OWN.set(Cluster::start()?);
     }
     Ok(OWN.get().expect("it was set just now").server().clone())
 }
 
-/// Letters and digits that nobody can guess, for names and passwords.
+/// Returns unguessable letters and digits, for names and passwords.
 fn unguessable() -> String {
     semel_core::ids::secret()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,5 +1,5 @@
-//! PgBouncer in front of a server, as deployments have it: a connection to the server belongs to a client only for
-//! one transaction.
+//! PgBouncer in front of a server, as in deployments: a server connection belongs to a client for one
+//! transaction only.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use super::{Binaries, Error, Server};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(5);
-/// How often another port is tried if somebody was faster.
+/// Number of tries with another port if the port is taken.
 const PORTS: usize = 20;
 
 /// A private PgBouncer in transaction mode. Dropping it ends it and removes everything.
@@ -19,15 +19,15 @@ pub struct PgBouncer {
 }
 
 impl PgBouncer {
-    /// In front of this server, for all its databases and the same login.
+    /// Starts one in front of this server, for all its databases and the same login.
     pub fn start(server: &Server) -> Result<PgBouncer, Error> {
         PgBouncer::start_with(server, &[])
     }
 
-    /// With these settings besides, or instead of, the usual ones.
+    /// Starts one with these settings besides, or instead of, the usual ones.
     pub fn start_with(server: &Server, settings: &[(&str, &str)]) -> Result<PgBouncer, Error> {
         let program = Binaries::pgbouncer()?;
-        // It keeps nothing, and what its other signals mean depends on its version.
+        // It keeps no state, and the meaning of its other signals depends on its version.
         let supervisor = Supervisor::start("KILL")?;
         let login = format!("\"{}\" \"{}\"", server.user, server.password);
         supervisor.order("write", &["users", &login], "written")?;
@@ -61,14 +61,14 @@ impl PgBouncer {
             "pool_mode = transaction".to_owned(),
             "default_pool_size = 20".to_owned(),
             "max_client_conn = 1000".to_owned(),
-            // Drivers set it when they log in; it is the same for all of them.
+            // Drivers set it at login; it is the same for all of them.
             "ignore_startup_parameters = extra_float_digits".to_owned(),
         ];
         lines.extend(settings.iter().map(|(name, value)| format!("{name} = {value}")));
         lines
     }
 
-    /// Waits until it answers a statement; says no if somebody else has its port.
+    /// Waits until it answers a statement. Returns false if another process has its port.
     fn becomes_ready(&self, process: u32) -> Result<bool, Error> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -91,17 +91,17 @@ impl PgBouncer {
         }
     }
 
-    /// The server as it is seen through PgBouncer.
+    /// Returns the server as seen through PgBouncer.
     pub fn server(&self) -> &Server {
         &self.through
     }
 
-    /// The URL of one of the server's databases, through PgBouncer.
+    /// Returns the URL of one of the server's databases, through PgBouncer.
     pub fn url(&self, database: &str) -> String {
         self.through.url(database)
     }
 
-    /// The end of its log.
+    /// Returns the end of its log.
     pub fn log_tail(&self) -> String {
         self.supervisor.log_tail()
     }

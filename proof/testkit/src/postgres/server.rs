@@ -1,16 +1,16 @@
-//! A running server: where databases are made, from templates, and removed.
+//! A running server, which makes databases from templates and removes them.
 
 use std::net::SocketAddr;
 use std::process::Command;
 
 use super::{Binaries, Error, unguessable};
 
-/// Seconds to wait for a connection of our own.
+/// Timeout of our own connections, in seconds.
 const CONNECT_TIMEOUT: &str = "10";
-/// The longest version of a template: names of databases have at most 63 bytes.
+/// Longest version of a template: names of databases have at most 63 bytes.
 const LONGEST_VERSION: usize = 40;
 
-/// Where a server is and how to log in. Clones mean the same server.
+/// Address and login of a server. Clones mean the same server.
 #[derive(Clone, Debug)]
 pub struct Server {
     pub(super) binaries: Binaries,
@@ -20,7 +20,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// The server at `postgres://user:password@address:port/`, with the programs of this machine.
+    /// Returns the server at `postgres://user:password@address:port/`, with the programs of this machine.
     pub fn at(url: &str) -> Result<Server, Error> {
         let parts = || {
             let (login, place) = url.strip_prefix("postgres://")?.split_once('@')?;
@@ -34,28 +34,28 @@ impl Server {
         Ok(Server { binaries: Binaries::find()?, address, user, password })
     }
 
-    /// Where it listens.
+    /// Returns its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The URL of one of its databases. Its user may do everything.
+    /// Returns the URL of one of its databases. Its user is a superuser.
     pub fn url(&self, database: &str) -> String {
         format!("postgres://{}:{}@{}/{database}", self.user, self.password, self.address)
     }
 
-    /// A new empty database.
+    /// Returns a new empty database.
     pub fn create_database(&self) -> Result<Database, Error> {
         let database = Database { server: self.clone(), name: format!("test_{}", unguessable()) };
         self.sql("postgres", &format!("CREATE DATABASE {}", database.name))?;
         Ok(database)
     }
 
-    /// A new database with all that `migrate` makes.
+    /// Returns a new database with everything that `migrate` makes.
     ///
-    /// What it makes is kept as a template under the version, and copied from then on: whoever asks for the same
-    /// version, in whichever process, gets the same. So the version must change with whatever `migrate` does. It gets
-    /// the URL of an empty database; its connections to it are closed when it returns.
+    /// The result is kept as a template under the version, and copied from then on: every process that asks
+    /// for the same version gets the same. So the version must change with `migrate`, which gets the URL of
+    /// an empty database; its connections to it are closed when it returns.
     pub async fn database_from<F, T, E>(&self, version: &str, migrate: F) -> Result<Database, Error>
     where
         F: FnOnce(String) -> T,
@@ -97,8 +97,8 @@ impl Server {
         Ok(database)
     }
 
-    /// A template appears under its name at once and complete, or not at all. Of several who make the same one at
-    /// the same time, the first to be done gives it the name.
+    /// Publishes a template under its name, complete or not at all. Of several concurrent makers, the first
+    /// to finish gives it the name.
     fn publish(&self, draft: &Database, template: &str) -> Result<(), Error> {
         let name = &draft.name;
         self.sql("postgres", &format!("ALTER DATABASE {name} ALLOW_CONNECTIONS false"))?;
@@ -113,7 +113,7 @@ impl Server {
     pub fn sql(&self, database: &str, statement: &str) -> Result<String, Error> {
         let mut command = Command::new(self.binaries.program("psql"));
         for (name, _) in std::env::vars_os() {
-            // A developer's own settings for other servers.
+            // Removes a developer's own settings for other servers.
             if name.to_str().is_some_and(|name| name.starts_with("PG")) {
                 command.env_remove(name);
             }
@@ -143,7 +143,7 @@ impl Server {
         Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
     }
 
-    /// Work that waits for `psql`, without holding up the tasks of the caller's thread.
+    /// Runs work that waits for `psql`, without blocking the tasks of the caller's thread.
     async fn off_thread<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Server) -> Result<T, Error> + Send + 'static,
@@ -154,12 +154,12 @@ impl Server {
     }
 }
 
-/// `psql` shows the codes of errors before their texts.
+/// SQLSTATE of a missing database. `psql` shows the codes of errors before their texts.
 const NO_SUCH_DATABASE: &str = " 3D000: ";
-/// Somebody had the name before, or took it in the same moment.
+/// SQLSTATEs of a name that is taken, or was taken at the same moment.
 const NAME_TAKEN: [&str; 2] = [" 42P04: ", " 23505: "];
 
-/// A database of one test, removed when it is dropped, with everybody who is connected to it.
+/// A database of one test. Dropping it removes it, and ends all connections to it.
 #[derive(Debug)]
 pub struct Database {
     server: Server,
@@ -167,27 +167,27 @@ pub struct Database {
 }
 
 impl Database {
-    /// Its name.
+    /// Returns its name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its URL.
+    /// Returns its URL.
     pub fn url(&self) -> String {
         self.server.url(&self.name)
     }
 
-    /// The server it is on.
+    /// Returns its server.
     pub fn server(&self) -> &Server {
         &self.server
     }
 
-    /// Runs one statement in it, as [`Server::sql`] does.
+    /// Runs one statement in it, by [`Server::sql`].
     pub fn sql(&self, statement: &str) -> Result<String, Error> {
         self.server.sql(&self.name, statement)
     }
 
-    /// Ends every connection to it from the server's side, and says how many there were.
+    /// Ends every connection to it from the server's side. Returns their number.
     pub fn terminate_backends(&self) -> Result<usize, Error> {
         let statement = format!(
             "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = '{}'",
@@ -199,12 +199,12 @@ impl Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        // Best effort: it also goes with its server.
+        // Best effort: it is also removed with its server.
         let _ = self.server.sql("postgres", &format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name));
     }
 }
 
-/// A number that a statement answered with.
+/// Returns a number that a statement answered with.
 pub(super) fn count(rows: &str) -> Result<usize, Error> {
     rows.parse().map_err(|_| Error::new(format!("a count was expected, not `{rows}`")))
 }

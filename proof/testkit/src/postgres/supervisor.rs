@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::Error;
 
-/// How much of a log an error shows.
+/// Length of a log's end that an error shows.
 const LOG_TAIL: usize = 2_000;
 
 /// Runs a server's processes in a folder of their own. Dropping it ends them and removes the folder.
@@ -20,7 +20,7 @@ pub(super) struct Supervisor {
 }
 
 impl Supervisor {
-    /// The signal is the one that ends the server at once.
+    /// Starts a supervisor. `goodbye` is the signal that ends the server at once.
     pub(super) fn start(goodbye: &str) -> Result<Supervisor, Error> {
         let mut command = Command::new("sh");
         command.args(["-c", include_str!("supervisor.sh"), "supervisor", goodbye]);
@@ -40,17 +40,17 @@ impl Supervisor {
         Ok(supervisor)
     }
 
-    /// The folder that everything is in.
+    /// Returns the folder with all files.
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Working directory of all its processes: by it they are known.
+    /// Returns the working directory of all its processes, by which they are recognised.
     pub(super) fn data(&self) -> PathBuf {
         self.folder.join("data")
     }
 
-    /// Gives an order and returns the rest of its answer, which must begin like this.
+    /// Gives an order and returns the rest of its answer, which must begin with `answer`.
     pub(super) fn order(&self, order: &str, words: &[&str], answer: &str) -> Result<String, Error> {
         let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
         self.expect(Some(&format!("{order} {}\n", words.join(" "))), answer)
@@ -71,13 +71,13 @@ impl Supervisor {
         })
     }
 
-    /// The end of what the processes have logged.
+    /// Returns the end of the processes' log.
     pub(super) fn log_tail(&self) -> String {
         let log = std::fs::read(self.folder.join("log")).unwrap_or_default();
         String::from_utf8_lossy(&log[log.len().saturating_sub(LOG_TAIL)..]).into_owned()
     }
 
-    /// The processes that are alive, or stopped.
+    /// Returns the processes that are alive, or suspended.
     pub(super) fn processes(&self) -> Vec<u32> {
         let data = self.data();
         let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -96,7 +96,7 @@ impl Drop for Supervisor {
     }
 }
 
-/// Whether a process is stopped; `None` if it is dead.
+/// Returns true if a process is suspended; `None` if it is dead.
 pub(super) fn is_stopped(process: u32) -> Option<bool> {
     let line = std::fs::read_to_string(of_process(process, "stat")).ok()?;
     // The name before it is in parentheses and may have any character.
@@ -117,13 +117,14 @@ fn of_process(process: u32, file: &str) -> PathBuf {
     PathBuf::from(format!("/proc/{process}/{file}"))
 }
 
-/// One word for the shell.
+/// Quotes one word for the shell.
 fn quoted(word: &str) -> String {
     assert!(!word.contains('\n'), "an order is one line");
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Servers refuse to run as root; then they run as `postgres`, or else as `nobody`.
+/// Returns the user for servers: they refuse to run as root, and then run as `postgres`, or else as the user
+/// `nobody`.
 fn user_for_servers() -> Result<Option<(u32, u32)>, Error> {
     let me = Path::new("/proc/self").metadata();
     let me = me.map_err(|error| Error::new(format!("/proc is needed to run private servers: {error}")))?;

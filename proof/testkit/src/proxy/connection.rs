@@ -1,4 +1,4 @@
-//! One connection through the proxy: two directions, each passing on message by message.
+//! One connection through the proxy: two directions, each forwarded message by message.
 
 use std::io::{Error, Result};
 use std::sync::{Mutex, PoisonError};
@@ -11,26 +11,27 @@ use super::Shared;
 use super::faults::{Cut, Fault, Signal};
 use super::wire::{self, Names, Opening, Step};
 
-/// What is known of a connection in both directions.
+/// State of a connection in both directions.
 struct Connection<'a> {
     shared: &'a Shared,
-    /// Rounds that the client has begun, the login being the first. The server ends each with "ready for query".
+    /// Rounds that the client has begun, the login being the first. The server ends each with "ready for
+    /// query".
     rounds: Mutex<u64>,
-    /// The rounds whose answers are not to be passed on, and why.
+    /// Rounds whose answers are not forwarded, and the reason.
     kept: Mutex<Vec<(u64, Kept)>>,
 }
 
 #[derive(Clone)]
 enum Kept {
-    /// It is cut once the server has answered.
+    /// The connection is cut once the server has answered.
     Cut(Signal),
-    /// It is cut as soon as it was sent; an answer that is faster must not get through.
+    /// The connection is cut as soon as the statement was sent; a faster answer must not get through.
     Never,
-    /// It is passed on once it is released.
+    /// The answer is forwarded once it is released.
     Held(Signal),
 }
 
-/// Passes messages on until one side ends, or a fault ends both: then both sockets close.
+/// Forwards messages until one side ends, or a fault ends both: then both sockets close.
 pub(super) async fn run(mut client: TcpStream, shared: &Shared) -> Result<()> {
     let mut blackhole = shared.blackhole.subscribe();
     let startup = loop {
@@ -57,13 +58,13 @@ pub(super) async fn run(mut client: TcpStream, shared: &Shared) -> Result<()> {
         ended = connection.statements(&mut from_client, &mut to_server) => ended,
         ended = connection.answers(&mut from_server, &mut to_client) => ended,
     };
-    // Nobody hears of the other's end either.
+    // Neither side learns of the other's end.
     passable(&mut blackhole).await;
     ended
 }
 
 impl Connection<'_> {
-    /// From the client to the server.
+    /// Forwards from the client to the server.
     async fn statements(
         &self,
         client: &mut (impl AsyncRead + Unpin),
@@ -106,7 +107,7 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// From the server to the client.
+    /// Forwards from the server to the client.
     async fn answers(
         &self,
         server: &mut (impl AsyncRead + Unpin),
@@ -143,7 +144,7 @@ impl Connection<'_> {
         Ok(())
     }
 
-    /// The answer to the round that the client is in the middle of is not passed on.
+    /// Keeps back the answer to the client's current round.
     fn keep(&self, kept: Kept) {
         let round = *self.rounds.lock().unwrap_or_else(PoisonError::into_inner) + 1;
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).push((round, kept));
@@ -161,7 +162,7 @@ impl Connection<'_> {
     }
 }
 
-/// Waits as long as nothing gets through.
+/// Waits while nothing gets through.
 async fn passable(blackhole: &mut watch::Receiver<bool>) {
     // Its sender lives as long as the proxy, which ends its connections.
     let _ = blackhole.wait_for(|blackhole| !blackhole).await;

@@ -1,40 +1,40 @@
-//! Which statements a proxy strikes, with what, and how a test hears of it.
+//! Faults of a proxy: their statements, their effects, and their signals to a test.
 
 use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::watch;
 
-/// Where a connection is cut.
+/// Point at which a connection is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// Before the statement is passed on: the server never sees it.
+    /// Before the statement is forwarded: the server never sees it.
     BeforeSent,
-    /// Right after the statement was passed on: the server executes it, or not.
+    /// Right after the statement was forwarded: the server may or may not execute it.
     AfterSent,
     /// After the server has answered the statement, and committed it if it was not part of a longer transaction:
     /// it was certainly executed, and the client does not know.
     AfterServerAnswered,
 }
 
-/// How often a proxy has cut at each place.
+/// Number of cuts at each point.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cuts {
-    /// At [`Cut::BeforeSent`].
+    /// Number at [`Cut::BeforeSent`].
     pub before_sent: u64,
-    /// At [`Cut::AfterSent`].
+    /// Number at [`Cut::AfterSent`].
     pub after_sent: u64,
-    /// At [`Cut::AfterServerAnswered`].
+    /// Number at [`Cut::AfterServerAnswered`].
     pub after_server_answered: u64,
 }
 
 impl Cuts {
-    /// All of them.
+    /// Returns the number of all cuts.
     pub fn total(&self) -> u64 {
         self.before_sent + self.after_sent + self.after_server_answered
     }
 }
 
-/// Which statement is meant.
+/// Selects a statement.
 #[derive(Clone, Debug)]
 pub struct Matching {
     what: What,
@@ -49,22 +49,22 @@ enum What {
 }
 
 impl Matching {
-    /// Any statement.
+    /// Selects any statement.
     pub fn any() -> Matching {
         Matching { what: What::Any, skipping: 0 }
     }
 
-    /// The end of a transaction that is to be kept: `COMMIT` or `END`.
+    /// Selects the commit of a transaction: `COMMIT` or `END`.
     pub fn commit() -> Matching {
         Matching { what: What::Commit, skipping: 0 }
     }
 
-    /// A statement with this text in it. Neither case nor the length of white space matters.
+    /// Selects a statement that contains this text. Neither case nor the length of white space matters.
     pub fn statement(text: &str) -> Matching {
         Matching { what: What::Contains(plain(text)), skipping: 0 }
     }
 
-    /// Not the next one that matches, but the one after so many.
+    /// Skips the first `count` matches.
     #[must_use]
     pub fn skipping(self, count: usize) -> Matching {
         Matching { skipping: count, ..self }
@@ -87,13 +87,13 @@ fn plain(sql: &str) -> String {
     sql.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase()
 }
 
-/// What happens to a statement.
+/// Fault of a statement.
 #[derive(Clone, Debug)]
 pub(super) enum Fault {
     Cut(Cut, Signal),
-    /// Kept from the server until it is released.
+    /// The statement is kept from the server until it is released.
     HoldStatement(Signal),
-    /// Its answer is kept from the client until it is released.
+    /// The answer is kept from the client until it is released.
     HoldAnswer(Signal),
 }
 
@@ -104,7 +104,7 @@ enum Stage {
     Released,
 }
 
-/// Tells a test that its fault has struck, and a connection that it may go on.
+/// Signals a test that its fault has struck, and a connection that it may continue.
 #[derive(Clone, Debug)]
 pub(super) struct Signal(watch::Sender<Stage>);
 
@@ -139,7 +139,7 @@ impl Armed {
     }
 }
 
-/// Something that is held. Dropping it lets it go on, like [`Held::release`].
+/// A held statement or answer. Dropping it releases it, like [`Held::release`].
 #[derive(Debug)]
 pub struct Held(pub(super) Signal);
 
@@ -149,7 +149,7 @@ impl Held {
         let _ = self.0.0.subscribe().wait_for(|stage| *stage != Stage::Armed).await;
     }
 
-    /// Lets it go on.
+    /// Releases the statement or answer.
     pub fn release(self) {}
 }
 
@@ -159,7 +159,7 @@ impl Drop for Held {
     }
 }
 
-/// What a proxy has been told to do.
+/// Planned faults of a proxy.
 #[derive(Debug, Default)]
 pub(super) struct Plan(Mutex<Planned>);
 
@@ -195,7 +195,7 @@ impl Plan {
         });
     }
 
-    /// What happens to this statement: the first fault that was armed for it, else what chance says.
+    /// Returns the fault of this statement: the first that was armed for it, else one by chance.
     pub(super) fn next(&self, sql: &str) -> Option<Fault> {
         self.with(|planned| {
             let mut struck = None;
@@ -221,7 +221,7 @@ impl Plan {
     }
 }
 
-/// Numbers that look random and are the same for the same seed (SplitMix64).
+/// Pseudo-random numbers, the same for the same seed (SplitMix64).
 #[derive(Debug)]
 struct Chance {
     state: u64,

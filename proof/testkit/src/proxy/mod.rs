@@ -1,8 +1,8 @@
 //! A proxy between a client and PostgreSQL that breaks connections at chosen statements.
 //!
-//! It reads the protocol just far enough to know which statement is sent, and where its answer ends. A statement of
-//! the extended protocol is struck when it is executed, not when it is prepared; it has been sent once the `Sync`
-//! after it was. Encryption is refused: what is encrypted could not be read.
+//! It parses the protocol just far enough to know each statement and the end of its answer. A statement of
+//! the extended protocol is struck when it is executed, not when it is prepared; it is sent once the `Sync`
+//! after it was. Encryption is refused, since the proxy could not read it.
 //!
 //! ```no_run
 //! # use semel_testkit::proxy::{Cut, FaultProxy, Matching};
@@ -34,7 +34,7 @@ use faults::{Fault, Plan, Signal};
 
 use crate::ports;
 
-/// How many connections may be open at once; more are closed as soon as they come.
+/// Maximum number of open connections; more are closed at once.
 const MOST_CONNECTIONS: usize = 1_000;
 
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(10);
@@ -43,7 +43,7 @@ const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(10);
 pub struct FaultProxy {
     address: SocketAddr,
     shared: Arc<Shared>,
-    /// Who accepts connections, unless they are refused.
+    /// The accepting task, unless connections are refused.
     listening: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -61,7 +61,7 @@ impl Shared {
 }
 
 impl FaultProxy {
-    /// In front of the server at this address, without faults.
+    /// Starts a proxy in front of the server at this address, without faults.
     pub async fn start(upstream: SocketAddr) -> Result<FaultProxy> {
         let listener = ports::listen()?;
         listener.set_nonblocking(true)?;
@@ -77,7 +77,7 @@ impl FaultProxy {
         Ok(FaultProxy { address, shared, listening: Mutex::new(Some(listening)) })
     }
 
-    /// In front of the server that this URL names.
+    /// Starts a proxy in front of the server that this URL names.
     pub async fn before(database_url: &str) -> Result<FaultProxy> {
         let (_, address, _) = split(database_url)?;
         let mut found = tokio::net::lookup_host(address).await?;
@@ -85,12 +85,12 @@ impl FaultProxy {
         FaultProxy::start(upstream).await
     }
 
-    /// Where it listens.
+    /// Returns its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The URL, with the proxy in the server's place.
+    /// Returns the URL with the proxy in the server's place.
     ///
     /// # Panics
     /// If it has no host and port.
@@ -120,18 +120,18 @@ impl FaultProxy {
         Held(signal)
     }
 
-    /// From now on, cuts about one in so many statements, at a place that chance chooses. The same seed draws the
-    /// same numbers; which statement gets which depends on the order in which they come.
+    /// Cuts about one in `one_in` statements from now on, at a random point. The same seed draws the same
+    /// numbers; their assignment to statements depends on the order of arrival.
     pub fn cut_randomly(&self, seed: u64, one_in: u32) {
         self.shared.plan.cut_randomly(seed, one_in);
     }
 
-    /// From now on, new connections lead to the server at this address. Those that there are stay.
+    /// Directs new connections to the server at this address from now on. Existing ones stay.
     pub fn lead_to(&self, upstream: SocketAddr) {
         *self.shared.upstream.lock().unwrap_or_else(PoisonError::into_inner) = upstream;
     }
 
-    /// Cuts every connection now, and says how many there were.
+    /// Cuts every connection now. Returns their number.
     pub async fn cut_all(&self) -> usize {
         let mut connections =
             std::mem::take(&mut *self.shared.connections.lock().unwrap_or_else(PoisonError::into_inner));
@@ -143,7 +143,7 @@ impl FaultProxy {
         cut
     }
 
-    /// From now on, new connections are refused. Those that there are stay.
+    /// Refuses new connections from now on. Existing ones stay.
     pub async fn refuse(&self) {
         let listening = self.listening.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(listening) = listening {
@@ -153,13 +153,13 @@ impl FaultProxy {
         }
     }
 
-    /// From now on, nothing gets through in either direction; new connections are accepted, and get no answer. What
-    /// was sent meanwhile gets through after [`FaultProxy::heal`].
+    /// Blocks both directions from now on; new connections are accepted, and get no answer. Blocked data gets
+    /// through after [`FaultProxy::heal`].
     pub fn blackhole(&self) {
         self.shared.blackhole.send_replace(true);
     }
 
-    /// No more faults: nothing is refused, swallowed or cut, except what is held.
+    /// Removes all faults: nothing is refused, blocked or cut, except held statements and answers.
     pub async fn heal(&self) -> Result<()> {
         self.shared.plan.clear();
         self.shared.blackhole.send_replace(false);
@@ -171,12 +171,12 @@ impl FaultProxy {
         Ok(())
     }
 
-    /// How many connections were cut at a statement.
+    /// Returns the number of connections that were cut at a statement.
     pub fn cuts(&self) -> u64 {
         self.cuts_by_kind().total()
     }
 
-    /// How many connections were cut at a statement, for each place.
+    /// Returns the number of connections that were cut at a statement, for each point.
     pub fn cuts_by_kind(&self) -> Cuts {
         self.shared.plan.cuts()
     }
@@ -194,7 +194,7 @@ impl Drop for FaultProxy {
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     loop {
         let Ok((client, _)) = listener.accept().await else {
-            // A client that has left, or too many open files: later may be better.
+            // A client that has left, or too many open files: a later try may succeed.
             tokio::time::sleep(PAUSE_AFTER_ERROR).await;
             continue;
         };
@@ -207,11 +207,11 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 }
 
 async fn carry(client: TcpStream, shared: Arc<Shared>) {
-    // How it ended is for the client to find out.
+    // The client finds out how it ended.
     let _ = connection::run(client, &shared).await;
 }
 
-/// A URL's part up to the host, its host and port, and the rest.
+/// Returns a URL's part up to the host, its host and port, and the rest.
 fn split(url: &str) -> Result<(&str, &str, &str)> {
     let parts = || {
         let begin = url.find("://")? + 3;

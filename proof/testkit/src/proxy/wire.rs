@@ -1,4 +1,4 @@
-//! PostgreSQL's messages, read just far enough to know where one ends and which statement it carries.
+//! PostgreSQL's messages, parsed just far enough to know each message's end and statement.
 
 use std::collections::HashMap;
 use std::io::{Error, ErrorKind, Result};
@@ -6,26 +6,26 @@ use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// The largest message that is passed on, and the most of an answer that is held back.
+/// Largest message that is forwarded, and largest part of an answer that is held back.
 pub(super) const LARGEST: usize = 16 << 20;
-/// How many statements and portals of one connection are remembered.
+/// Maximum number of remembered statements and portals of one connection.
 const MOST_NAMES: usize = 4_096;
 
 const SSL_REQUEST: u32 = 80_877_103;
 const GSS_ENCRYPTION_REQUEST: u32 = 80_877_104;
 const CANCEL_REQUEST: u32 = 80_877_102;
 
-/// What a client begins a connection with.
+/// First message of a connection.
 pub(super) enum Opening {
-    /// It asks whether encryption is offered.
+    /// The client asks for encryption.
     Encryption,
-    /// It wants another connection's statement cancelled, and nothing else.
+    /// The client wants another connection's statement cancelled, and nothing else.
     Cancel(Vec<u8>),
-    /// It logs in.
+    /// The client logs in.
     Startup(Vec<u8>),
 }
 
-/// The first message, which has no type. `None` if the client left without one.
+/// Reads the first message, which has no type. `None` if the client left without one.
 pub(super) async fn opening(from: &mut (impl AsyncRead + Unpin)) -> Result<Option<Opening>> {
     let Some(message) = read(from, Vec::new()).await? else { return Ok(None) };
     let code = message.get(4..8).map(|code| u32::from_be_bytes([code[0], code[1], code[2], code[3]]));
@@ -36,7 +36,7 @@ pub(super) async fn opening(from: &mut (impl AsyncRead + Unpin)) -> Result<Optio
     }))
 }
 
-/// Any later message, whole: its type is the first byte. `None` at the end.
+/// Reads any later message whole: its type is the first byte. `None` at the end.
 pub(super) async fn message(from: &mut (impl AsyncRead + Unpin)) -> Result<Option<Vec<u8>>> {
     let mut kind = [0];
     match from.read(&mut kind).await? {
@@ -45,7 +45,7 @@ pub(super) async fn message(from: &mut (impl AsyncRead + Unpin)) -> Result<Optio
     }
 }
 
-/// Length and body, after what was read before them.
+/// Reads length and body, after the bytes that were read before them.
 async fn read(from: &mut (impl AsyncRead + Unpin), mut message: Vec<u8>) -> Result<Option<Vec<u8>>> {
     let mut length = [0; 4];
     match from.read_exact(&mut length).await {
@@ -61,13 +61,13 @@ async fn read(from: &mut (impl AsyncRead + Unpin), mut message: Vec<u8>) -> Resu
     Ok(Some(message))
 }
 
-/// What a message of the client means to us.
+/// Meaning of a client's message.
 pub(super) enum Step {
     /// A statement in a message of its own, which is also the end of a round.
     Query(Arc<str>),
     /// The execution of a statement that was prepared before.
     Execute(Arc<str>),
-    /// The end of a round: the server answers all that came before, and then that it is ready.
+    /// The end of a round: the server answers everything before it, and then that it is ready.
     Sync,
     /// Anything else.
     Other,
@@ -81,7 +81,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// What the client's next message means.
+    /// Returns the meaning of the client's next message.
     pub(super) fn read(&mut self, message: &[u8]) -> Result<Step> {
         let (kind, body) = (message[0], &message[5..]);
         match kind {
@@ -93,7 +93,7 @@ impl Names {
             b'B' => {
                 let (portal, rest) = text(body)?;
                 let (name, _) = text(rest)?;
-                // One that is not known is the server's to refuse.
+                // An unknown one is left to the server to refuse.
                 let statement = self.statements.get(name).cloned().unwrap_or_default();
                 self.portals.insert(portal.to_vec(), statement);
             }
@@ -116,7 +116,7 @@ impl Names {
     }
 }
 
-/// Text up to its zero byte, and what follows.
+/// Returns the text up to its zero byte, and the rest.
 fn text(bytes: &[u8]) -> Result<(&[u8], &[u8])> {
     let end = bytes.iter().position(|byte| *byte == 0);
     let end = end.ok_or_else(|| Error::new(ErrorKind::InvalidData, "text without an end"))?;

@@ -1,4 +1,4 @@
-//! Private servers, and what tests do to them.
+//! Private servers, and the actions of tests on them.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -11,10 +11,10 @@ use sqlx::Connection;
 
 use crate::{connect, execute};
 
-/// Set for the process that owns a server and is killed.
+/// Variable of the process that owns a server and is killed.
 const CHILD: &str = "SEMEL_TEST_OWNER";
 
-/// Everything of a server that could be left behind.
+/// Everything that a server could leave behind.
 struct Traces {
     folder: PathBuf,
     processes: Vec<u32>,
@@ -40,7 +40,7 @@ impl Traces {
     }
 
     fn left(&self) -> Vec<String> {
-        // One that has ended may still be listed, until whoever inherited it has taken note; it has no folder then.
+        // An ended process may still be listed until its new parent has noticed; it has no folder then.
         let alive = self
             .processes
             .iter()
@@ -71,7 +71,7 @@ fn a_killed_or_paused_server_leaves_nothing_behind_when_it_is_dropped() {
     }
 }
 
-/// The owner of a server, in a process of its own: says what could be left and waits to be killed.
+/// Owns a server, in a process of its own: prints its possible remains and waits to be killed.
 #[test]
 fn the_owner_in_a_process_of_its_own() {
     if std::env::var_os(CHILD).is_none() {
@@ -108,7 +108,7 @@ fn a_server_ends_with_its_owner_even_if_that_is_killed() {
             };
         };
         assert!(traces.left().len() > 3);
-        // As a terminal does it: to the whole group.
+        // Like a terminal: to the whole group.
         let group = format!("-{}", owner.id());
         let sent = Command::new("sh").args(["-c", "kill -s \"$0\" -- \"$1\"", signal, &group]).status();
         assert!(sent.expect("sh runs").success());

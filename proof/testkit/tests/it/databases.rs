@@ -12,7 +12,7 @@ fn shared() -> Server {
     postgres::shared().expect("there is a server")
 }
 
-/// Names of templates that no other run of these tests has made.
+/// Returns a template version that no other run of these tests has made.
 fn version(name: &str) -> String {
     format!("{name}-{}", std::process::id())
 }
@@ -22,7 +22,7 @@ fn exists(name: &str) -> bool {
     rows.expect("it answers") == "1"
 }
 
-/// Removes a template that a test has made, so that a server that is shared does not collect them.
+/// Removes a template that a test has made, so that a shared server does not collect them.
 fn forget(version: &str) {
     shared().sql("postgres", &format!("DROP DATABASE \"template_{version}\"")).expect("it is dropped");
 }
@@ -87,7 +87,7 @@ async fn who_comes_second_by_a_moment_copies_what_the_first_made() {
     let version = version("tied");
     let first = shared().create_database().expect("it is made");
     first.sql("CREATE TABLE marks (mark text); INSERT INTO marks VALUES ('first')").expect("it is migrated");
-    // The first has taken the name, and nobody can see it yet.
+    // The first has taken the name, which is not visible yet.
     let mut publishing = connect(&shared().url("postgres")).await;
     let taken = format!("BEGIN; ALTER DATABASE {} RENAME TO \"template_{version}\"", first.name());
     sqlx::raw_sql(sqlx::AssertSqlSafe(taken)).execute(&mut publishing).await.expect("it is renamed");

@@ -1,4 +1,4 @@
-//! The private servers and the fault proxy, tried with the driver that the PostgreSQL store uses.
+//! Tests of the private servers and the fault proxy, with the driver sqlx.
 
 mod cluster;
 mod databases;
@@ -7,12 +7,12 @@ mod proxy;
 
 use sqlx::{Connection, PgConnection};
 
-/// A connection to this URL.
+/// Returns a connection to this URL.
 async fn connect(url: &str) -> PgConnection {
     PgConnection::connect(url).await.expect("the server takes connections")
 }
 
-/// Runs a statement the way applications do, prepared.
+/// Runs a prepared statement, as applications do.
 async fn execute(connection: &mut PgConnection, sql: &'static str) -> Result<(), sqlx::Error> {
     sqlx::query(sql).execute(connection).await.map(drop)
 }

@@ -7,8 +7,8 @@ use sqlx::{Connection, PgConnection, Row};
 
 use crate::connect;
 
-/// The server's process that a client has for this statement. Not prepared under a name: the next statement may get
-/// another process.
+/// Returns the server process that a client has for this statement. Not prepared under a name: the next
+/// statement may get another process.
 async fn backend(connection: &mut PgConnection) -> i32 {
     let row = sqlx::query("SELECT pg_backend_pid()").persistent(false).fetch_one(connection).await;
     row.expect("it answers").get(0)

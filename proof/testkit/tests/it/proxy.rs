@@ -32,12 +32,12 @@ impl Lab {
         connect(&self.url()).await
     }
 
-    /// Committed rows, asked for past the proxy.
+    /// Returns the number of committed rows, read past the proxy.
     fn rows(&self) -> u64 {
         self.database.sql("SELECT count(*) FROM records").expect("it answers").parse().expect("a number")
     }
 
-    /// Waits until so many rows are committed.
+    /// Waits until `count` rows are committed.
     async fn rows_become(&self, count: u64) {
         while self.rows() != count {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -49,7 +49,7 @@ fn insert() -> Matching {
     Matching::statement("insert into records")
 }
 
-/// In both protocols: prepared, and as plain text.
+/// Inserts with a prepared statement; `insert_plain` inserts as plain text.
 async fn insert_prepared(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
     execute(connection, INSERT).await
 }
@@ -62,7 +62,7 @@ fn is_pending<T>(result: &Result<T, tokio::time::error::Elapsed>) -> bool {
     result.is_err()
 }
 
-/// Long enough for anything that is not stopped to arrive.
+/// Time in which everything that is not stopped arrives.
 const A_WHILE: Duration = Duration::from_millis(200);
 
 #[tokio::test]
@@ -99,7 +99,7 @@ async fn cut_before_it_was_sent_a_statement_did_not_happen() {
         insert_plain(&mut plain).await.expect_err("it was cut");
         assert_eq!(lab.proxy.cuts_by_kind().before_sent, 2 * round);
     }
-    // Whatever the server could still have got is done once nobody of the clients is left there.
+    // The server is done with everything that it received once no client is connected.
     let others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()";
     while lab.database.sql(others).expect("it answers") != "0" {
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -210,7 +210,7 @@ async fn a_black_hole_swallows_both_directions_until_it_is_healed() {
     let mut connection = lab.connect().await;
     let left = lab.connect().await;
     lab.proxy.blackhole();
-    // The server does not hear of those who leave.
+    // The server does not learn of clients that leave.
     drop(left);
     let mut statement = tokio::spawn(async move { insert_prepared(&mut connection).await });
     let url = lab.url();

@@ -12,7 +12,7 @@ use super::model::Choices;
 #[derive(Clone, Debug)]
 pub(super) struct Decimal {
     negative: bool,
-    /// Any digits, leading and trailing zeros included.
+    /// Any digits, with leading and trailing zeros.
     digits: String,
     huge: i8,
     small: i32,
@@ -27,7 +27,7 @@ pub(super) fn decimal() -> impl Strategy<Value = Decimal> {
 }
 
 impl Decimal {
-    /// Reads a text as the subject writes it.
+    /// Parses a text as the subject writes it.
     pub(super) fn read(text: &str) -> Self {
         let (mantissa, exponent) = text.split_once('e').unwrap_or((text, "+0"));
         let unsigned = mantissa.trim_start_matches('-');
@@ -41,13 +41,13 @@ impl Decimal {
         }
     }
 
-    /// Whether both are one value.
+    /// Returns true if both have the same value.
     pub(super) fn equals(&self, other: &Self) -> bool {
         if self.is_zero() || other.is_zero() {
             return self.is_zero() && other.is_zero();
         }
         let common = self.small.min(other.small);
-        // Whoever is apart by more than that has another number of digits.
+        // Numbers further apart have different numbers of digits.
         let near = (self.small - other.small).unsigned_abs() < 200;
         near && self.huge == other.huge
             && self.negative == other.negative
@@ -58,13 +58,13 @@ impl Decimal {
         self.digits.bytes().all(|digit| digit == b'0')
     }
 
-    /// The integer that is left if `10^power` is taken out.
+    /// Returns the integer that is left after division by `10^power`.
     fn multiplied(&self, power: i32) -> String {
         let zeros = "0".repeat((self.small - power) as usize);
         format!("{}{zeros}", self.digits).trim_start_matches('0').to_owned()
     }
 
-    /// Numbers that are almost this one: a digit further, ten times as large, the other sign.
+    /// Returns numbers close to this one: the next digit, ten times as large, the other sign.
     pub(super) fn neighbours(&self, choices: &mut Choices) -> Vec<Self> {
         let mut further = self.digits.clone().into_bytes();
         let at = choices.below(further.len());
@@ -78,7 +78,7 @@ impl Decimal {
         ]
     }
 
-    /// Writes it with zeros on both sides, the point anywhere, and an exponent that makes up for it.
+    /// Writes the number with zeros on both sides, the point anywhere, and an exponent that compensates.
     pub(super) fn spell(&self, choices: &mut Choices) -> String {
         let trailing = choices.below(4);
         let digits = format!("{}{}", self.digits, "0".repeat(trailing));
@@ -102,10 +102,10 @@ impl Decimal {
     }
 }
 
-/// As many digits as the small part of an exponent is padded to: `10^40` has one more.
+/// Number of digits to which the small part of an exponent is padded: `10^40` has one more.
 const WIDTH: usize = 40;
 
-/// `huge × 10^40 + small` in decimal digits.
+/// Returns `huge × 10^40 + small` in decimal digits.
 fn write_power(huge: i8, small: i32) -> String {
     let complement = |small: i32| {
         // 10^40 − small, for a small number above zero.
@@ -121,7 +121,7 @@ fn write_power(huge: i8, small: i32) -> String {
     }
 }
 
-/// Reads an exponent back into its two parts.
+/// Parses an exponent into its two parts.
 fn read_power(text: &str) -> (i8, i32) {
     let (sign, magnitude) = match text.strip_prefix('-') {
         Some(magnitude) => (-1, magnitude),

@@ -1,4 +1,4 @@
-//! JSON values to generate, change, and write in as many spellings as JSON has.
+//! JSON values to generate, mutate, and write in every spelling that JSON has.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub(crate) enum Json {
     Object(BTreeMap<String, Json>),
 }
 
-/// Any value, nested a few levels.
+/// Returns any value, nested a few levels.
 pub(crate) fn json() -> impl Strategy<Value = Json> {
     let leaf = prop_oneof![
         Just(Json::Null),
@@ -34,7 +34,7 @@ pub(crate) fn json() -> impl Strategy<Value = Json> {
     })
 }
 
-/// Strings with control characters, quotes, and characters on both sides of the surrogates.
+/// Returns strings with control characters, quotes, and characters on both sides of the surrogates.
 pub(crate) fn text() -> impl Strategy<Value = String> {
     let character = prop_oneof![
         4 => prop::char::range('a', 'c'),
@@ -65,7 +65,7 @@ impl Choices {
         Self(seed)
     }
 
-    /// A number below `bound` (SplitMix64).
+    /// Returns a number below `bound` (SplitMix64).
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
@@ -120,7 +120,7 @@ impl Json {
         spell_whitespace(choices, out);
     }
 
-    /// Another value, different in one place.
+    /// Returns another value, different in one place.
     pub(crate) fn mutate(&self, choices: &mut Choices) -> Json {
         match self {
             Json::Null => Json::Bool(false),
@@ -154,7 +154,7 @@ impl Json {
                         let value = members.remove(name).expect("the name was listed");
                         match choice {
                             0 => {}
-                            // Longer than every name there is, hence a new one.
+                            // Longer than every existing name, hence a new one.
                             1 => drop(members.insert(names.concat() + "x", value)),
                             _ => drop(members.insert(name.clone(), value.mutate(choices))),
                         }
@@ -165,7 +165,7 @@ impl Json {
         }
     }
 
-    /// The same value for `serde_json`, without going through a text.
+    /// Returns this value for `serde_json`, without going through a text.
     pub(crate) fn to_serde(&self) -> serde_json::Value {
         match self {
             Json::Null => serde_json::Value::Null,
@@ -209,7 +209,7 @@ fn spell_string(text: &str, choices: &mut Choices, out: &mut String) {
     out.push('"');
 }
 
-/// Pads the digits with zeros on both sides, puts the point anywhere, and lets the exponent make up for it.
+/// Pads the digits with zeros on both sides, puts the point anywhere, and compensates with the exponent.
 fn spell_number(mantissa: i64, exponent: i32, choices: &mut Choices) -> String {
     let sign = if mantissa < 0 || (mantissa == 0 && choices.below(2) == 0) { "-" } else { "" };
     let trailing = choices.below(4);

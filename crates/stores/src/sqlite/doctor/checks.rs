@@ -14,17 +14,18 @@ use super::super::schema::{self, SchemaPart};
 use super::{OpenedFile, beside};
 use crate::doctor::{Check, in_bytes, telling};
 
-/// How many parts of the schema that are not as they should be are named.
+/// Maximum number of faulty parts of the schema that are named.
 const MAX_NAMED: usize = 5;
 
-/// It is there, and can be read.
+/// Checks that the file exists and is readable.
 pub(super) fn file(look: &OpenedFile<'_>) -> Check {
     let log = std::fs::metadata(beside(look.path, "-wal")).map_or(0, |log| log.len());
     let log = if log > 0 { format!(", and {} in its log", in_bytes(log)) } else { String::new() };
     Check::ok("store", format!("{}, {}{log}", look.path.display(), in_bytes(look.size)))
 }
 
-/// How a commit reaches the disk. The journal mode is the file's; the rest is what every connection of ours sets.
+/// Checks the way of a commit to the disk. The journal mode is the file's; every connection of ours sets the
+/// rest.
 pub(super) fn durability(path: &Path) -> Check {
     let name = "durability";
     match (is_wal(path), settings()) {
@@ -46,15 +47,16 @@ pub(super) fn durability(path: &Path) -> Check {
     }
 }
 
-/// Whether the file's header says that it has a write-ahead log; `None` if there is no header yet.
+/// Returns true if the file's header names a write-ahead log; `None` if there is no header yet.
 fn is_wal(path: &Path) -> Option<bool> {
-    // Bytes 18 and 19 are the versions of the format for writing and for reading: 2 is WAL, 1 a rollback journal.
+    // Bytes 18 and 19 are the versions of the format for writing and for reading: 2 is WAL, 1 a rollback
+    // journal.
     let mut header = [0; 20];
     File::open(path).ok()?.read_exact(&mut header).ok()?;
     Some(header[18..] == [2, 2])
 }
 
-/// What our connections set, as SQLite repeats it.
+/// Returns the settings of our connections, as SQLite reports them.
 fn settings() -> rusqlite::Result<String> {
     let connection = Connection::open_in_memory()?;
     make_durable(&connection)?;
@@ -66,7 +68,7 @@ fn settings() -> rusqlite::Result<String> {
     Ok(format!("synchronous={}, fullfsync={fullfsync}", synchronous.unwrap_or(&"unknown")))
 }
 
-/// Who may read the responses that it holds, and who may change its records.
+/// Checks the access of other users to its responses and records.
 #[cfg(unix)]
 pub(super) fn permissions(path: &Path) -> Check {
     use std::os::unix::fs::PermissionsExt;
@@ -108,7 +110,7 @@ pub(super) fn permissions(_: &Path) -> Check {
     Check::ok("permissions", "not looked at on this system")
 }
 
-/// What can be said about tables that this version knows.
+/// Returns the checks of tables that this version knows.
 pub(super) fn of_tables(look: &OpenedFile<'_>) -> Vec<Check> {
     type Checked = fn(&OpenedFile<'_>) -> rusqlite::Result<Check>;
     let checks: [(&'static str, Checked); 5] = [
@@ -125,7 +127,7 @@ pub(super) fn of_tables(look: &OpenedFile<'_>) -> Vec<Check> {
     checks.map(|(name, check)| check(look).unwrap_or_else(|error| failed(name, error))).into()
 }
 
-/// Whether every table, column, index and trigger is there, and as it was made.
+/// Checks that every table, column, index and trigger exists, unchanged.
 fn parts(look: &OpenedFile<'_>) -> rusqlite::Result<Check> {
     let name = "indexes";
     let expected = schema::expected_parts(look.version)?;
@@ -171,7 +173,7 @@ fn parts(look: &OpenedFile<'_>) -> rusqlite::Result<Check> {
     Ok(Check::fail(name, format!("{}{more}", told.join(", ")), advice))
 }
 
-/// Whether an index could hide a record: its command would run again.
+/// Checks for an index that could hide a record: its command would run again.
 fn integrity(look: &OpenedFile<'_>) -> rusqlite::Result<Check> {
     let name = "integrity";
     if look.size > look.options.check_up_to_bytes {
@@ -208,7 +210,7 @@ fn expiry(look: &OpenedFile<'_>) -> rusqlite::Result<Check> {
     Ok(telling::expiry(queries::not_reaped(&look.connection, before)?, now))
 }
 
-/// The store's time.
+/// Returns the store's time.
 fn now(look: &OpenedFile<'_>) -> rusqlite::Result<Timestamp> {
     clock::peek(&look.connection, 0)
 }
