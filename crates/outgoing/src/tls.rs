@@ -110,9 +110,9 @@ pub fn client_config() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, Tls
 
 /// TLS with one host. Files that change are read again; files that cannot be used change nothing.
 #[derive(Clone)]
-pub(crate) struct Secured(Arc<Host>);
+pub(crate) struct Secured(Arc<TlsHost>);
 
-struct Host {
+struct TlsHost {
     name: ServerName<'static>,
     settings: TlsSettings,
     made: Mutex<Option<Made>>,
@@ -134,7 +134,7 @@ struct Files {
 
 impl Secured {
     pub(crate) fn new(host: &str, settings: TlsSettings) -> Result<Secured, TlsError> {
-        Ok(Secured(Arc::new(Host { name: server_name(host)?, settings, made: Mutex::default() })))
+        Ok(Secured(Arc::new(TlsHost { name: server_name(host)?, settings, made: Mutex::default() })))
     }
 
     pub(crate) fn is_insecure(&self) -> bool {
@@ -153,7 +153,7 @@ impl Secured {
     }
 }
 
-impl Host {
+impl TlsHost {
     /// Returns the connector for the files as they are now, or as they were when they could last be used. Blocks.
     fn current(&self) -> Result<TlsConnector, TlsError> {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
