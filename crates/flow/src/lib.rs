@@ -52,36 +52,6 @@ pub use settle::Settled;
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqlitePhases, SqliteRun, SqliteTransactions};
 
-/// Compiles the examples of docs/src/start/transact.md.
-#[cfg(all(doctest, feature = "axum", feature = "postgres", feature = "sqlite"))]
-#[doc = include_str!("../../../docs/src/start/transact.md")]
-struct TransactPage;
-
-/// Compiles the examples of docs/src/how-to/outbox.md.
-#[cfg(all(doctest, feature = "http-sink", feature = "postgres"))]
-#[doc = include_str!("../../../docs/src/how-to/outbox.md")]
-struct OutboxPage;
-
-/// Compiles the example of docs/src/how-to/deferred.md.
-#[cfg(all(doctest, feature = "postgres"))]
-#[doc = include_str!("../../../docs/src/how-to/deferred.md")]
-struct DeferredPage;
-
-/// Compiles the example of docs/src/how-to/bulk.md.
-#[cfg(all(doctest, feature = "postgres"))]
-#[doc = include_str!("../../../docs/src/how-to/bulk.md")]
-struct BulkPage;
-
-/// Compiles the example of docs/src/how-to/reconcile.md.
-#[cfg(all(doctest, feature = "http-evidence", feature = "postgres"))]
-#[doc = include_str!("../../../docs/src/how-to/reconcile.md")]
-struct ReconcilePage;
-
-/// Compiles the examples of docs/src/how-to/phases.md.
-#[cfg(all(doctest, feature = "axum", feature = "postgres", feature = "sqlite"))]
-#[doc = include_str!("../../../docs/src/how-to/phases.md")]
-struct PhasesPage;
-
 /// The rusqlite version whose connections and transactions the work gets.
 #[cfg(feature = "sqlite")]
 pub use rusqlite;

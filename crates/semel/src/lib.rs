@@ -165,12 +165,47 @@ pub mod flow {
     pub use semel_http::{CurrentExecution, Idempotent, NoExecution, NotRead};
 }
 
-/// The examples of docs/src/start/rust-layer.md, compiled.
+/// Compiles the examples of docs/src/start/rust-layer.md.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/src/start/rust-layer.md")]
 struct LayerPage;
 
-/// The README's examples, compiled.
+/// Compiles the examples of docs/src/start/transact.md.
+#[cfg(all(doctest, feature = "flow", feature = "sqlite", feature = "postgres"))]
+#[doc = include_str!("../../../docs/src/start/transact.md")]
+struct TransactPage;
+
+/// Compiles the examples of docs/src/how-to/outbox.md.
+#[cfg(all(doctest, feature = "http-sink", feature = "postgres"))]
+#[doc = include_str!("../../../docs/src/how-to/outbox.md")]
+struct OutboxPage;
+
+/// Compiles the examples of docs/src/how-to/deferred.md.
+#[cfg(all(doctest, feature = "flow", feature = "postgres"))]
+#[doc = include_str!("../../../docs/src/how-to/deferred.md")]
+struct DeferredPage;
+
+/// Compiles the examples of docs/src/how-to/bulk.md.
+#[cfg(all(doctest, feature = "flow", feature = "postgres"))]
+#[doc = include_str!("../../../docs/src/how-to/bulk.md")]
+struct BulkPage;
+
+/// Compiles the examples of docs/src/how-to/reconcile.md.
+#[cfg(all(doctest, feature = "http-evidence", feature = "postgres"))]
+#[doc = include_str!("../../../docs/src/how-to/reconcile.md")]
+struct ReconcilePage;
+
+/// Compiles the examples of docs/src/how-to/phases.md.
+#[cfg(all(doctest, feature = "flow", feature = "sqlite", feature = "postgres"))]
+#[doc = include_str!("../../../docs/src/how-to/phases.md")]
+struct PhasesPage;
+
+/// Compiles the examples of docs/src/how-to/encryption.md.
+#[cfg(all(doctest, feature = "encryption", feature = "sqlite"))]
+#[doc = include_str!("../../../docs/src/how-to/encryption.md")]
+struct EncryptionPage;
+
+/// Compiles the examples of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;

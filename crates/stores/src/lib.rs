@@ -30,8 +30,3 @@ pub use postgres::PostgresStore;
 pub use semel_core::StoreLocation;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
-
-/// The example of docs/src/how-to/encryption.md, compiled.
-#[cfg(all(doctest, feature = "encryption", feature = "sqlite"))]
-#[doc = include_str!("../../../docs/src/how-to/encryption.md")]
-struct EncryptionPage;
