@@ -42,7 +42,7 @@ use semel_stores::Breaker;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-use self::access::{AdminTokens as Tokens, Caller};
+use self::access::{AdminTokens, Caller, UnknownCaller};
 use self::browser::Hosts;
 use self::call::{AdminAnswer, AdminCall, QueryParameters, forbidden, malformed, members};
 use self::endpoints::EndpointMatch;
@@ -86,7 +86,7 @@ pub struct Admin {
 
 /// Admission: tokens, host names and the limit on concurrent requests.
 pub struct AdminGate {
-    tokens: Tokens,
+    tokens: AdminTokens,
     hosts: Hosts,
     max_body: usize,
     places: Semaphore,
@@ -101,7 +101,7 @@ impl AdminGate {
         let policies = config.operations.iter().map(|operation| &operation.policy).chain([&config.defaults]);
         let largest = policies.map(|policy| policy.max_stored_response).max().unwrap_or(0);
         Ok(AdminGate {
-            tokens: Tokens::fetch(config).await?,
+            tokens: AdminTokens::fetch(config).await?,
             hosts: Hosts::new(config.admin_listen.ip(), config.admin_hosts.clone()),
             max_body: largest.saturating_add(MAX_BODY),
             places: Semaphore::new(MAX_AT_ONCE),
@@ -197,7 +197,7 @@ async fn answer(admin: Arc<Admin>, request: Request) -> Response {
 
 /// Reason for denying a caller.
 enum AdminDenied {
-    Token(access::UnknownCaller),
+    Token(UnknownCaller),
     Host(Problem),
 }
 

@@ -10,7 +10,7 @@ use semel_core::outbox::{Intervention, Message, MessageFilter, MessageState, Out
 use semel_core::{Change, Decision, Note, Record, Records, StateName, Transacted, Vault};
 use semel_flow::Settled;
 use semel_flow::outbox::{OutboxWorker, OutboxWorkerOptions, Sink};
-use semel_stores::encryption::{AesVault, Rotation, RotationStep as Batch, SealedStore};
+use semel_stores::encryption::{AesVault, Rotation, RotationStep, SealedStore};
 
 use crate::lab::{End, Lab, PAY, Postgres, Saw, Sqlite, Step, Work, both, command, pays, saw, stored};
 use crate::rides::{Act, Phased, Provider, Ride, resumed};
@@ -215,7 +215,7 @@ async fn outputs_of_phases_are_sealed_and_a_run_is_resumed_from_them(lab: impl S
     let keys = ["b", "a"].map(|id| (id.to_owned(), [id.as_bytes()[0]; 32]));
     let both: Arc<dyn Vault> = Arc::new(AesVault::new("b", keys).expect("the keys are good"));
     let mut rotation = Rotation::new(reseal.clone(), both, 2);
-    while rotation.step().await.expect("the store works") != Batch::Done {}
+    while rotation.step().await.expect("the store works") != RotationStep::Done {}
     assert!(rotation.so_far().is_complete(), "{:?}", rotation.so_far());
     let uses = reseal.key_uses().await.expect("it reads");
     assert!(uses.iter().all(|used| used.key_id.as_deref() == Some("b")), "{uses:?}");

@@ -121,7 +121,7 @@ impl StoryEntry<'_> {
                 entry["why"] = taken.note.why.as_str().into();
             }
             StoryEntry::Begun(phase) | StoryEntry::Done(phase, _) => {
-                entry["phase"] = phase.name.as_str().into()
+                entry["phase"] = phase.name.as_str().into();
             }
         }
         entry

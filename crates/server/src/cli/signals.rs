@@ -59,7 +59,7 @@ impl Signals {
         loop {
             match self.next().await {
                 SignalRequest::Reload => {
-                    tracing::info!(signal = "SIGHUP", "stopping: no files are read again")
+                    tracing::info!(signal = "SIGHUP", "stopping: no files are read again");
                 }
                 SignalRequest::Stop(signal) if first.elapsed() < REPEATED => {
                     let seconds = REPEATED.as_secs();

@@ -70,7 +70,7 @@ impl Csv {
             }
             (CsvState::Return, _) => return Err(self.wrong("a carriage return that ends no line")),
             (CsvState::FieldStart | CsvState::Plain | CsvState::Quote, b'\r') => {
-                self.state = CsvState::Return
+                self.state = CsvState::Return;
             }
             (CsvState::FieldStart | CsvState::Plain | CsvState::Quote, b',') => self.end_field(),
             (CsvState::Quote, _) => {
