@@ -519,7 +519,7 @@ async fn a_page_from_elsewhere_gets_nothing_and_does_nothing() {
             match endpoint.access {
                 EndpointAccess::Open => assert_eq!(reply.status, 200, "{host} {path}"),
                 EndpointAccess::Needs(_) => {
-                    assert_eq!(refusal(&reply), problem(403, "FORBIDDEN"), "{host} {path}")
+                    assert_eq!(refusal(&reply), problem(403, "FORBIDDEN"), "{host} {path}");
                 }
             }
         }
