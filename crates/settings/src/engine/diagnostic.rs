@@ -1,6 +1,6 @@
 //! Faults and weak choices of a configuration, each with its place: collected, then rendered as plain text.
 //!
-//! A message quotes values through `Content`, which hides passwords; the lines of a file are redacted here.
+//! A message quotes values through `ValueContent`, which hides passwords; the lines of a file are redacted here.
 
 use std::fmt::{self, Write};
 
