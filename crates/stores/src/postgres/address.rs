@@ -75,7 +75,8 @@ impl FromStr for DatabaseAddress {
             return Err(DatabaseAddressError::Ambiguous);
         }
         // The driver would take it for a list of parameters, and repeat the unknown ones.
-        if text.starts_with("postgres") && !text.contains("://") {
+        let has_scheme = ["postgres://", "postgresql://"].iter().any(|scheme| text.starts_with(scheme));
+        if text.starts_with("postgres") && !has_scheme {
             return Err(DatabaseAddressError::Invalid("`://` is missing".to_owned()));
         }
         let (base, query) = text.split_once('?').unwrap_or((text, ""));
@@ -238,6 +239,15 @@ impl DatabaseAddress {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_slip_in_the_scheme_shows_no_password() {
+        let slip = "postgres:/semel:hunter=2://hunter@db/pay".parse::<DatabaseAddress>();
+        assert_eq!(
+            slip.err().map(|error| error.to_string()).as_deref(),
+            Some("not an address of PostgreSQL: `://` is missing")
+        );
+    }
 
     #[test]
     fn an_address_says_where_and_how() {
