@@ -63,10 +63,10 @@ impl IdempotencyLayer {
     ///     format!("{what}, for {}", execution.principal().caller())
     /// }
     ///
-    /// # async fn example(store: Arc<dyn semel_core::Store>) -> Result<(), Box<dyn std::error::Error>> {
+    /// # async fn example(store: Arc<dyn semel_core::Upkeep>) -> Result<(), Box<dyn std::error::Error>> {
     /// let layer = IdempotencyLayer::builder(store.clone())
     ///     .identify(|_| Principal::new("acme", "alice").map_err(|_| Denied::unauthenticated()))
-    ///     .operation(Operation::new("reports.create", "POST /reports").with(|policy| policy.mode = Mode::Async))
+    ///     .operation(Operation::new("reports.create", "POST /reports").mode(Mode::Async))
     ///     .build()?;
     /// let app = Router::new().route("/reports", post(make_report));
     /// tokio::spawn(layer.worker(app.clone(), WorkerOptions::default()).run());
