@@ -40,6 +40,13 @@ async fn an_upstream_that_answers_after_the_timeout_settles_the_command() {
         assert_eq!((upstream.seen(), upstream.effects()), (1, 1));
         let unmatched = "operation=\"unmatched\"";
         let late = format!("idempotency_late_answers_total{{{unmatched},outcome=\"settled\"}}");
+        // Counted after the write that the replay has seen.
+        for _ in 0..400 {
+            if gateway.counted(&late).await.is_some() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
         assert_eq!(gateway.counted(&late).await, Some(1));
         let failures = format!("upstream_failures_total{{{unmatched},kind=\"timed_out\"}}");
         assert_eq!(gateway.counted(&failures).await, Some(1));
