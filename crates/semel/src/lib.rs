@@ -205,6 +205,11 @@ struct PhasesPage;
 #[doc = include_str!("../../../docs/src/how-to/encryption.md")]
 struct EncryptionPage;
 
+/// Compiles the example of docs/src/how-to/write-a-store.md.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/src/how-to/write-a-store.md")]
+struct StorePage;
+
 /// Compiles the examples of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
