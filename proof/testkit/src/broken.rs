@@ -86,11 +86,13 @@ pub enum Flaw {
     EndsWithTheFirstPage,
     /// Leaves out the rest of a tenant's commands if a page ends among them.
     GoesOnWithTheNextTenant,
+    /// Records the items of a bulk request, and does not mark that a part of it may be done.
+    ForgetsThatAPartMayBeDone,
 }
 
 impl Flaw {
     /// Every flaw, each with a case that must notice it.
-    pub const ALL: [(Flaw, &'static str); 31] = [
+    pub const ALL: [(Flaw, &'static str); 32] = [
         (Flaw::ChecksThenInserts, "one_of_64_racing_claims_wins"),
         (Flaw::DoesNotFence, "a_wrong_epoch_or_token_changes_nothing"),
         (Flaw::FencesByEpochOnly, "a_wrong_epoch_or_token_changes_nothing"),
@@ -125,6 +127,7 @@ impl Flaw {
         (Flaw::ListsFromTheFront, "waiting_commands_are_listed_page_by_page"),
         (Flaw::EndsWithTheFirstPage, "waiting_commands_are_listed_page_by_page"),
         (Flaw::GoesOnWithTheNextTenant, "waiting_commands_are_listed_page_by_page"),
+        (Flaw::ForgetsThatAPartMayBeDone, "the_items_of_a_bulk_request_are_shown_as_long_as_it_is"),
     ];
 }
 
@@ -440,6 +443,11 @@ impl Store for BrokenStore {
     }
 
     async fn announce(&self, operation_id: OperationId, items: &[Item]) -> Result<(), StoreError> {
+        let find = |record: &&Record| record.operation_id == operation_id;
+        let whole = self.records().values().find(find).map(|record| record.id);
+        if let Some(id) = whole.filter(|_| !self.has(Flaw::ForgetsThatAPartMayBeDone)) {
+            self.change(id, Event::Advance, None, None);
+        }
         self.items
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
