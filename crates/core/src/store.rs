@@ -24,6 +24,7 @@ use crate::store_error::StoreError;
 use crate::tier::Tier;
 use crate::time::Timestamp;
 use crate::transition::Decision;
+use crate::vault::Vault;
 use crate::waiting::{WaitingFilter, WaitingPage};
 
 /// Deadline of one store call. After it, the caller counts the answer as lost: [`StoreError::Ambiguous`].
@@ -178,6 +179,11 @@ pub trait Records: Upkeep {
 pub trait Backend: Records + Evidence + Usage + AuditLog + Reseal {
     /// Returns the id of the store, which distinguishes it from every other; `None` if it is lost with its process.
     async fn store_id(&self) -> Result<Option<StoreId>, StoreError>;
+
+    /// Returns the vault that seals the store's data; `None` if it is not encrypted.
+    fn vault(&self) -> Option<Arc<dyn Vault>> {
+        None
+    }
 
     /// Returns the store's outbox; `None` if the store keeps no messages.
     fn outbox(self: Arc<Self>) -> Option<Arc<dyn Outbox>>;

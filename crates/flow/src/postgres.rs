@@ -627,6 +627,9 @@ where
     let done = tokio::spawn(async move { work(lent).await }).await;
     let Ok(tx) = Arc::try_unwrap(shared).map(Mutex::into_inner) else {
         tracing::error!(operation_id = %id, "the work kept its transaction after it ended");
+        if let Ok(Err(failure)) = done {
+            failure.logged(id);
+        }
         // The work may still commit it.
         return fault(RolledBack::EndedBefore);
     };

@@ -8,6 +8,8 @@ use http::{HeaderMap, StatusCode};
 use semel_core::policy::{Profile, StoreResponse};
 use semel_core::problem::ProblemKind;
 use semel_core::{OperationId, Policy, Problem, Response, Transacted};
+#[cfg(feature = "axum")]
+use semel_core::{Outcome, is_server_error};
 use serde::Serialize;
 
 /// A response: to the current request, and to every retry.
@@ -130,32 +132,49 @@ impl IntoReply for Reply {
     }
 }
 
-/// A [`Reply`] passes through unchanged, deferral included.
+/// A [`Reply`] keeps its deferral and its stored form. Any other response that is a server error, or says with an `Outcome` that
+/// nothing is final, is a failure: its writes are rolled back.
 #[cfg(feature = "axum")]
 impl<T: axum_core::response::IntoResponse> IntoReply for T {
     fn into_reply(self) -> Result<Reply, Failure> {
         use http_body_util::BodyExt;
 
         let (mut parts, body) = self.into_response().into_parts();
-        if let Some(reply) = parts.extensions.remove::<Reply>() {
-            return Ok(reply);
+        if parts.extensions.get::<Outcome>().is_some() || parts.extensions.get::<Transacted>().is_some() {
+            return Err(Failure::unexpected("work returned a response about another execution"));
         }
+        let terms = parts.extensions.remove::<ReplyTerms>();
         let mut collecting = std::pin::pin!(body.collect());
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-        match collecting.as_mut().poll(&mut context) {
-            std::task::Poll::Ready(body) => {
-                Ok(http::Response::from_parts(parts, body.map_err(Failure::unexpected)?.to_bytes()).into())
-            }
-            std::task::Poll::Pending => Err(Failure::unexpected("the body of a stored response is a stream")),
+        let std::task::Poll::Ready(body) = collecting.as_mut().poll(&mut context) else {
+            return Err(Failure::unexpected("the body of a stored response is a stream"));
+        };
+        let body = body.map_err(Failure::unexpected)?.to_bytes();
+        let reply = Reply::from(http::Response::from_parts(parts, body));
+        match terms {
+            Some(ReplyTerms { deferral, stored }) => Ok(Reply { deferral, stored, ..reply }),
+            None if is_server_error(reply.status()) => Err(Failure::Retryable(reply)),
+            None => Ok(reply),
         }
     }
+}
+
+/// The parts of a [`Reply`] that an HTTP response does not have, in its extensions.
+#[cfg(feature = "axum")]
+#[derive(Clone, Debug)]
+struct ReplyTerms {
+    deferral: Option<Duration>,
+    stored: Option<StoreResponse>,
 }
 
 #[cfg(feature = "axum")]
 impl axum_core::response::IntoResponse for Reply {
     fn into_response(self) -> axum_core::response::Response {
-        let mut response = axum_core::response::Response::default();
-        response.extensions_mut().insert(self);
+        let Response { status, headers, body, .. } = *self.response;
+        let mut response = axum_core::response::Response::new(body.unwrap_or_default().into());
+        *response.status_mut() = status;
+        *response.headers_mut() = headers;
+        response.extensions_mut().insert(ReplyTerms { deferral: self.deferral, stored: self.stored });
         response
     }
 }

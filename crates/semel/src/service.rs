@@ -10,6 +10,10 @@ use semel_http::{Builder, IdempotencyLayer, Maintained, Maintenance, Shutdown, W
 #[cfg(feature = "axum")]
 const DRAIN: Duration = Duration::from_secs(30);
 
+/// Time within which a second signal counts as the first.
+#[cfg(feature = "axum")]
+const REPEATED_SIGNAL: Duration = Duration::from_secs(5);
+
 /// Time for which connections may stay open after their commands have ended.
 #[cfg(feature = "axum")]
 const CLOSE: Duration = Duration::from_secs(5);
@@ -91,7 +95,7 @@ impl Semel {
         self.layer.worker(app, WorkerOptions::default())
     }
 
-    /// Returns transactions on the connections of this pool, for `transact`.
+    /// Returns transactions on the connections of this pool, for `transact`, sealed as the store is.
     ///
     /// # Errors
     /// If the pool leads to another database than the one that has the records, or one of them cannot be asked.
@@ -104,10 +108,13 @@ impl Semel {
         let found =
             transactions.store_id().await.map_err(|error| TransactionsError::NoStore(error.to_string()))?;
         self.compare(found).await?;
-        Ok(transactions)
+        Ok(match self.store.vault() {
+            Some(vault) => transactions.vault(vault),
+            None => transactions,
+        })
     }
 
-    /// Returns transactions on this SQLite file, for `transact`.
+    /// Returns transactions on this SQLite file, for `transact`, sealed as the store is.
     ///
     /// # Errors
     /// If the file is another one than that of the records, or cannot be used.
@@ -121,7 +128,10 @@ impl Semel {
             semel_flow::SqliteTransactions::open(path).map_err(|error| no_store(error.to_string()))?;
         let found = opened.store_id().await.map_err(|error| no_store(error.to_string()))?;
         self.compare(found).await?;
-        Ok(opened)
+        Ok(match self.store.vault() {
+            Some(vault) => opened.vault(vault),
+            None => opened,
+        })
     }
 
     #[cfg(all(feature = "flow", any(feature = "postgres", feature = "sqlite")))]
@@ -139,13 +149,25 @@ impl Semel {
         self.layer.shutdown(limit).await
     }
 
-    /// Serves `app` with the work in the background, until Ctrl-C or SIGTERM. Running commands then have 30 seconds to end.
+    /// Serves `app` with the work in the background, until Ctrl-C or SIGTERM. Running commands then have 30 seconds to end, or
+    /// until a second signal, unless it follows the first within 5 seconds.
     ///
     /// # Errors
     /// If the listener fails.
     #[cfg(feature = "axum")]
     pub async fn serve(&self, listener: tokio::net::TcpListener, app: axum::Router) -> std::io::Result<()> {
-        self.serve_until(listener, app, terminated(), DRAIN).await
+        // Supervisors and terminals often send a signal twice.
+        let again = async {
+            tokio::time::sleep(REPEATED_SIGNAL).await;
+            terminated().await;
+        };
+        self.serve_with(listener, app, terminated(), async {
+            tokio::select! {
+                () = tokio::time::sleep(DRAIN) => {}
+                () = again => {}
+            }
+        })
+        .await
     }
 
     /// Serves `app` with the work in the background, until `signal` is ready. Running commands then have `limit` to end.
@@ -160,13 +182,34 @@ impl Semel {
         signal: impl Future,
         limit: Duration,
     ) -> std::io::Result<()> {
+        self.serve_with(listener, app, signal, tokio::time::sleep(limit)).await
+    }
+
+    #[cfg(feature = "axum")]
+    async fn serve_with(
+        &self,
+        listener: tokio::net::TcpListener,
+        app: axum::Router,
+        signal: impl Future,
+        limit: impl Future<Output = ()>,
+    ) -> std::io::Result<()> {
         let _background = self.start();
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let serving = axum::serve(listener, app).with_graceful_shutdown(async { drop(stopped.await) });
         let mut serving = std::pin::pin!(serving.into_future());
-        tokio::select! {
+        let draining = async {
+            signal.await;
+            self.layer.shutdown_until(limit).await
+        };
+        let ended = tokio::select! {
             served = &mut serving => return served,
-            _ = self.drain_on(signal, limit) => {}
+            ended = draining => ended,
+        };
+        if !ended.drained {
+            tracing::warn!(
+                abandoned = ended.abandoned,
+                "commands still ran at the end of the drain: they are unknown"
+            );
         }
         drop(stop);
         // A client that keeps its connection open does not keep the process.

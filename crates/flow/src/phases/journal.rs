@@ -188,11 +188,11 @@ impl Journal {
 
     /// Returns the end of a run with this return value (`None`: it panicked), and true if any phase is recorded.
     pub(super) fn close(&mut self, returned: Option<Result<Reply, Failure>>) -> (Ending, bool) {
+        let returned = returned.map(|done| done.map_err(|failure| failure.logged(self.command)));
         let ending = match std::mem::replace(&mut self.at, At::Closed) {
             At::Ended(ending) => ending,
             At::Inside | At::Closed => Ending::Left,
-            At::Between(_) => match returned.map(|done| done.map_err(|failure| failure.logged(self.command)))
-            {
+            At::Between(_) => match returned {
                 Some(Ok(_) | Err(FailedReply { is_final: true, .. }))
                     if self.asked.len() < self.recorded.len() =>
                 {

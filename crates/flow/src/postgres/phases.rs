@@ -84,6 +84,9 @@ impl PostgresTransactions {
         // Work that timed out gives its transaction back, too.
         let _ = tokio::time::timeout(CANCEL_DEADLINE, task.shutdown()).await;
         let Ok(mut tx) = Arc::try_unwrap(shared).map(Mutex::into_inner) else {
+            if let Ok(Some(Ok(Err(failure)))) = done {
+                failure.logged(command);
+            }
             return Err(LocalEnded::Broken("the work kept its transaction after it ended".to_owned()));
         };
         let failed = match done {
@@ -103,6 +106,9 @@ impl PostgresTransactions {
         };
         match tx.roll_back().await {
             RolledBack::EndedBefore => {
+                if let LocalEnded::Failed(failure) = failed {
+                    failure.logged(command);
+                }
                 Err(LocalEnded::Broken("the work ended its transaction itself".to_owned()))
             }
             RolledBack::Certainly | RolledBack::Lost => Err(failed),

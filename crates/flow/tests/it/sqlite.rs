@@ -217,3 +217,40 @@ impl http_body::Body for NeverReady {
         std::task::Poll::Pending
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_error_of_axum_rolls_the_work_back_and_a_reply_does_not() {
+    let lab = Sqlite::new();
+    let failing = |tx: &SqliteTx<'_>| {
+        tx.execute(PAY, [])?;
+        // An inner error without a `?`.
+        Ok(Err::<&str, _>(StatusCode::INTERNAL_SERVER_ERROR))
+    };
+    assert_eq!(saw(&lab.transactions.transact(&command("key"), failing).await), Saw::RolledBack(500));
+    assert_eq!(lab.counts().await, (0, 0, 0));
+    let elsewhere = |_: &SqliteTx<'_>| Ok(axum::Extension(semel_core::Outcome::NotExecuted));
+    assert_eq!(saw(&lab.transactions.transact(&command("key"), elsewhere).await), Saw::RolledBack(500));
+    let declared = |tx: &SqliteTx<'_>| {
+        tx.execute(PAY, [])?;
+        Ok(Reply::new(StatusCode::BAD_GATEWAY).body("final"))
+    };
+    let answered = lab.transactions.transact(&command("key"), declared).await;
+    assert_eq!(saw(&answered), Saw::Executed(502, "final".to_owned()));
+}
+
+#[tokio::test]
+async fn a_reply_is_the_response_that_it_describes() {
+    use axum::response::IntoResponse;
+    use semel_flow::IntoReply;
+
+    let reply = || Reply::new(StatusCode::PAYMENT_REQUIRED).body("no funds");
+    let response = reply().into_response();
+    assert_eq!(response.status(), StatusCode::PAYMENT_REQUIRED, "a handler may return it");
+    let body = axum::body::to_bytes(response.into_body(), 100).await.expect("it is there");
+    assert_eq!(&body[..], b"no funds");
+    let changed = (StatusCode::CREATED, [("x-made-by", "axum")], reply().deferred(Duration::from_secs(9)));
+    let back = format!("{:?}", changed.into_reply().expect("it is whole"));
+    for part in ["201", "x-made-by", "no funds", "9s"] {
+        assert!(back.contains(part), "{part} in {back}");
+    }
+}

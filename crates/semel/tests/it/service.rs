@@ -159,3 +159,32 @@ async fn transactions_on_another_file_are_refused() {
     let refused = in_memory.file_transactions(path("one.db")).await.err().expect("memory is no file");
     assert!(refused.to_string().contains("one in memory"), "{refused}");
 }
+
+#[tokio::test]
+async fn transactions_seal_as_the_store_does() {
+    use semel::encryption::{AesVault, SealedStore};
+    use semel::flow::{Command, Reply, Transacted};
+    use semel_testkit::sample;
+
+    let folder = tempfile::TempDir::new().expect("there is room");
+    let path = folder.path().join("semel.db");
+    let plain = Arc::new(semel::SqliteStore::open(&path).expect("it opens"));
+    let vault = Arc::new(AesVault::new("k1", [("k1".to_owned(), [7; 32])]).expect("the key is valid"));
+    let semel = semel(Arc::new(SealedStore::new(plain, vault)));
+    let transactions = semel.file_transactions(&path).await.expect("it is the same file");
+    let command = Command {
+        scope: sample::scope("the-sealed-payment-1"),
+        fingerprint: sample::fingerprint("{}"),
+        business_reference: None,
+        former: Arc::default(),
+        policy: Arc::default(),
+    };
+    let answer = || Reply::new(http::StatusCode::CREATED).body("a secret answer");
+    let answered = transactions.transact(&command, move |_| Ok(answer())).await;
+    assert!(matches!(answered.outcome(), Transacted::Executed { .. }), "{answered:?}");
+    drop((semel, transactions));
+    for entry in std::fs::read_dir(folder.path()).expect("it is a folder") {
+        let bytes = std::fs::read(entry.expect("it is there").path()).expect("it can be read");
+        assert!(!bytes.windows(15).any(|window| window == b"a secret answer"), "it is stored in the clear");
+    }
+}

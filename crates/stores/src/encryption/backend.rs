@@ -7,7 +7,9 @@ use async_trait::async_trait;
 use semel_core::quota::{Level, StoredAmount, Subject, Usage, UsageEntry, UsageFilter, UsageReport};
 use semel_core::reseal::{KeptPage, KeyUse, Resealed, ResealedBatch, SealedPlace};
 use semel_core::vault::SealedKind;
-use semel_core::{AuditEntry, AuditId, AuditLog, Backend, Outbox, Reseal, StoreError, StoreId, Timestamp};
+use semel_core::{
+    AuditEntry, AuditId, AuditLog, Backend, Outbox, Reseal, StoreError, StoreId, Timestamp, Vault,
+};
 
 use super::store::SealedStore;
 
@@ -15,6 +17,10 @@ use super::store::SealedStore;
 impl<S: Backend + ?Sized> Backend for SealedStore<S> {
     async fn store_id(&self) -> Result<Option<StoreId>, StoreError> {
         self.inner.store_id().await
+    }
+
+    fn vault(&self) -> Option<Arc<dyn Vault>> {
+        Some(self.vault.clone())
     }
 
     fn outbox(self: Arc<Self>) -> Option<Arc<dyn Outbox>> {
