@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// How long one exchange with the database may take, its COMMIT included. After that, its answer counts as lost.
+/// Timeout of one exchange with the database, its COMMIT included. After it, the answer counts as lost.
 pub(crate) const DATABASE_DEADLINE: Duration = Duration::from_secs(10);
 
-/// How long code that was cancelled may take to go away.
+/// Timeout for cancelled code to end.
 pub(crate) const CANCEL_DEADLINE: Duration = Duration::from_secs(10);
