@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_something_in_a_head_only_is_no_trailer() {
+    fn head_only_fields_are_refused_as_trailers() {
         for refused in [
             "semel-tenant",
             "semel_tenant",

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_an_escape_is_found_wherever_it_stands() {
+    fn plain_length_ends_at_the_first_character_that_needs_an_escape() {
         let characters = (0..=0xff_u8).map(char::from).chain(['\u{7ff}', '\u{8888}', '😀']);
         for special in characters {
             for place in 0..20 {

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_address_of_its_own_is_kept_as_a_head() {
+    fn response_without_an_address_is_kept_as_a_head() {
         let nowhere = fields(&[("x-request-cost", "7"), ("content-type", "text/plain")]);
         let kept = keep(StoreResponse::Reference, StatusCode::OK, &nowhere, Some("body"));
         assert_eq!((kept.body, kept.headers), (None, fields(&[("x-request-cost", "7")])));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_no_body_nothing_is_left_out() {
+    fn response_without_a_body_is_kept_whole() {
         for mode in MODES {
             let kept = keep(mode, StatusCode::NO_CONTENT, &created(), Some(""));
             assert_eq!(kept.body.as_deref(), Some(&b""[..]), "{mode:?}");
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_operation_names_is_not_kept() {
+    fn headers_that_the_operation_excludes_are_not_kept() {
         for store_response in MODES {
             let except = vec![HeaderName::from_static("x-request-cost")];
             let policy = Policy { store_response, store_headers_except: except, ..Policy::default() };

@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_becomes_of_a_message_after_a_try() {
+    fn each_delivery_result_has_its_next_step() {
         let seconds = |after: u64| Next::Retry { after: Duration::from_secs(after) };
         let accepted = Tried::Accepted { reference: None };
         let refused = Tried::Refused { why: "no".to_owned() };
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_message_means_for_its_command_when_it_is_given_up_discarded_or_sent_after_all() {
+    fn dead_discarded_and_retried_messages_change_their_command() {
         let at = Timestamp::from_millis(0);
         let unknown = State::Unknown { since: at, reconcile_after: at, attempts: 0, quarantine_until: at };
         let open = head(State::Processing { lease_until: at, start_by: None }, Reason::Deferred);
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn what_operators_do_has_its_name_and_lists_are_bounded() {
+    fn interventions_have_names_and_message_lists_are_bounded() {
         assert_eq!(
             [Intervention::Retry, Intervention::Discard].map(Intervention::as_str),
             ["retry", "discard"]

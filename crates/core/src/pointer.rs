@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pointer_is_refused() {
+    fn malformed_pointers_are_refused() {
         assert_eq!(JsonPointer::parse(""), Err(PointerError::WholeDocument));
         assert_eq!(JsonPointer::parse("a/b"), Err(PointerError::NoLeadingSlash));
         for text in ["/~", "/~2", "/a~/b"] {

@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_followed_is_named() {
+    fn invalid_policies_name_their_setting() {
         let refuse = |change: fn(&mut Policy)| {
             let mut policy = Policy::default();
             change(&mut policy);

@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_rate_follows_from_the_time_until_it_is_whole() {
+    fn remaining_rate_follows_from_the_time_until_it_is_full() {
         let rate = Rate::new(10, SECOND).expect("it is a rate");
         let table = [(0, 10), (1, 9), (100, 9), (101, 8), (999, 0), (1000, 0), (160_000, 0)];
         for (millis, left) in table {

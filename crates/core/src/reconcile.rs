@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_after_a_look() {
+    fn each_look_up_answer_has_its_next_step() {
         let again = |after: u64| LookedNext::Again { after: Duration::from_secs(after) };
         let settle = LookedNext::Settle;
         let tombstone = Proof::ProviderTombstone;

@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_and_own_addresses_are_ours() {
+    fn paths_and_own_addresses_are_accepted() {
         for (address, expected) in [
             ("/payments/1", "/payments/1"),
             ("/payments/1?full=yes#top", "/payments/1?full=yes"),
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_elsewhere_or_doubtful_is_not() {
+    fn foreign_and_doubtful_addresses_are_refused() {
         for address in [
             "http://evil.example/payments/1",
             "http://api.example.evil/payments/1",

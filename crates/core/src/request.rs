@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_reads_back() {
+    fn stored_request_decodes_to_the_original() {
         let request = request();
         assert_eq!(request.encode(|_| true).decode(), Ok(request));
     }
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_off_or_goes_on_is_refused() {
+    fn truncated_and_overlong_requests_are_refused() {
         let stored = request().encode(|_| true);
         for length in 0..stored.bytes.len() {
             let short = StoredRequest { bytes: stored.bytes.slice(..length), ..stored.clone() };

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_one_connection_or_client_is_not_kept() {
+    fn headers_of_one_connection_or_client_are_not_kept() {
         let headers = fields(&[
             ("connection", "close, X-Private"),
             ("x-private", "1"),
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_says_why() {
+    fn unreadable_response_names_its_cause() {
         let newer = StoredResponse { format: 9, ..sample().encode() };
         assert_eq!(newer.decode(), Err(UnreadableResponse::UnknownFormat(9)));
         let locked = StoredResponse { encryption_key_id: Some("k7".into()), ..sample().encode() };

@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn what_each_state_is_waited_for() {
+    fn each_state_has_its_sweep_and_expiry_time() {
         let swept = states().map(|state| state.due_to_sweep().map(Timestamp::as_millis));
         assert_eq!(swept, [Some(1), Some(2), Some(3), None, None, None, None, None]);
         let reaped = states().map(|state| state.expires_at().map(Timestamp::as_millis));
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn what_each_state_keeps() {
+    fn each_state_keeps_or_erases_its_request() {
         let terminal = states().map(|state| state.is_terminal());
         assert_eq!(terminal, [false, false, false, true, true, false, false, false]);
         let keeps = |keep_request, on_lease_expired| {

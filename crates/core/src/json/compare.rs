@@ -172,14 +172,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded_and_all_are_counted() {
+    fn listed_differences_are_bounded_and_the_total_is_exact() {
         let (old, new) = (format!("[{}0]", "0,".repeat(999)), format!("[{}1]", "1,".repeat(999)));
         let differences = differences(old.as_bytes(), new.as_bytes(), 3).expect("both are JSON");
         assert_eq!((differences.first.len(), differences.total), (3, 1000));
     }
 
     #[test]
-    fn what_has_no_canonical_form_cannot_be_compared() {
+    fn documents_without_a_canonical_form_cannot_be_compared() {
         assert_eq!(differences(b"{", b"{}", 1), Err(NotCanonical::Syntax { offset: 1 }));
         assert_eq!(differences(b"{}", br#"{"a":1,"a":1}"#, 1), Err(NotCanonical::DuplicateMember));
     }

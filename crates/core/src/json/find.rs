@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_pointers_lead_to_is_found_as_it_was_written() {
+    fn pointers_find_values_as_they_were_written() {
         let pointers: Vec<_> = ["/n", "/s", "/t", "/z", "/o", "/o/0/x", "/no"]
             .map(|text| JsonPointer::parse(text).expect("it is a pointer"))
             .into();
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_told_from_a_document_of_another_shape() {
+    fn pointer_tells_a_missing_value_from_a_different_shape() {
         let body = br#"{"data": [{"b": 1.10, "a": 12345678901234567890}], "none": null, "n": 1}"#;
         let value = |text: &str| Pointed::Value(text.to_owned());
         for (text, found) in [

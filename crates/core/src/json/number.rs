@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_seen_at_once_is_what_the_search_would_find() {
+    fn fast_path_spells_numbers_like_the_full_search() {
         let edges = [
             ("0", Some("0")),
             ("0.000", Some("0")),

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_turned_out_not_to_be_new_is_given_back() {
+    fn keys_that_were_not_new_are_refunded() {
         let (mut account, allowance) = (Account::default(), allowance(2));
         for _ in 0..100 {
             account.new_key(&allowance, Duration::ZERO).expect("it was given back");
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_bounds_new_keys() {
+    fn stored_keys_and_bytes_bound_new_keys() {
         let caps = Allowance { active_keys: Some(10), stored_bytes: Some(1000), ..Allowance::default() };
         let mut account = Account::default();
         let began = account.counting();
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_known_once_it_was_counted() {
+    fn stored_amount_is_known_after_the_first_count() {
         let mut account = Account::default();
         assert!(!account.is_counted());
         account.stored(5);

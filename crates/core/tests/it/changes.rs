@@ -50,7 +50,7 @@ fn a_change_is_its_event_with_what_that_brings() {
 }
 
 #[test]
-fn what_carries_a_token_may_be_sent_twice_and_a_word_from_outside_may_not() {
+fn changes_with_a_token_are_repeatable_and_verdicts_are_not() {
     for (change, event, _, repeatable) in all() {
         assert_eq!(change.event().is_repeatable(), repeatable, "{event:?}");
     }
@@ -105,7 +105,7 @@ fn a_list_is_of_everybody_and_bounded() {
 }
 
 #[test]
-fn what_an_executor_says_carries_its_fence_and_nothing_else_does() {
+fn only_changes_of_an_executor_carry_a_fence() {
     for (change, event, ..) in all() {
         let is_executors = matches!(
             event,

@@ -320,7 +320,7 @@ fn json_is_read_only_where_it_is_declared_and_not_encoded() {
 }
 
 #[test]
-fn what_has_no_canonical_form_goes_in_as_sent() {
+fn body_without_a_canonical_form_is_hashed_as_sent() {
     for (body, why) in [
         (b"".as_slice(), NotCanonical::Syntax { offset: 0 }),
         (b"{", NotCanonical::Syntax { offset: 1 }),

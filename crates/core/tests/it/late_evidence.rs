@@ -140,7 +140,7 @@ fn an_attempt_that_may_have_run_is_no_contradiction() {
 }
 
 #[test]
-fn what_an_earlier_attempt_did_not_do_says_nothing_about_the_last() {
+fn evidence_about_an_earlier_attempt_does_not_settle_the_last() {
     for verdict in [Verdict::FailedFinal, TOMBSTONE, Verdict::NotExecuted(Proof::ProviderDeduplicates)] {
         let mut lost = Life::rerun_after(Proof::ProviderTombstone);
         lost.lose();

@@ -119,7 +119,7 @@ fn a_deferred_command_whose_message_died_is_not_run_again() {
 }
 
 #[test]
-fn what_is_partly_done_stays_for_its_own_key_and_for_nobody_else() {
+fn partly_done_command_is_kept_for_its_own_key_only() {
     let head = claimed(OnLeaseExpired::Rerun);
     let (free, reference) =
         then(&head, Event::Release { fence: head.fence(), reason: Reason::PartlyDone }, NOW);

@@ -42,7 +42,7 @@ fn every_spelling_of_a_path_has_one_form() {
 }
 
 #[test]
-fn what_two_readers_may_read_in_two_ways_has_no_form() {
+fn ambiguous_paths_have_no_canonical_form() {
     use PathException::{
         EmptySegment, EncodedBackslash, EncodedDot, EncodedPercent, EncodedSlash, Semicolon,
     };

@@ -125,7 +125,7 @@ fn a_record_is_created_from_its_claim() {
 }
 
 #[test]
-fn what_is_settled_takes_its_result_and_keeps_it_until_it_is_not_settled_any_more() {
+fn settled_record_keeps_its_result_until_it_is_reopened() {
     let settled = settled();
     assert_eq!((settled.head, settled.result.clone()), (succeeded(), Some(result(201))));
     assert_eq!((settled.created_at, settled.updated_at), (THEN, NOW));

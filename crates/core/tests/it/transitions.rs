@@ -423,7 +423,7 @@ fn a_request_that_its_terms_keep_is_there_until_the_outcome_is_known() {
 }
 
 #[test]
-fn what_may_still_land_is_not_freed_by_hand() {
+fn command_whose_call_may_still_land_cannot_be_freed() {
     // The provider deduplicates: a call of this command may land, and gets the same answer as the next one.
     // But the next request after this would be another command, with another id.
     let not_executed = Event::resolve(Verdict::NotExecuted(Proof::ProviderDeduplicates));
@@ -516,7 +516,7 @@ fn after(head: &Head, event: &Event, now: Timestamp) -> Head {
 }
 
 #[test]
-fn what_an_earlier_attempt_may_have_done_is_remembered_until_it_is_known() {
+fn possible_effect_of_an_earlier_attempt_is_remembered_until_known() {
     let claim = Event::Claim(Attempt { reference: Reference::Free, ..attempt(FRESH, "body") });
     for before in taken_without_proof() {
         let again = after(&before, &claim, NOW);
@@ -664,7 +664,7 @@ fn a_reference_is_taken_with_the_command_and_given_back_where_nothing_can_have_c
 }
 
 #[test]
-fn what_time_has_forgotten_is_not_freed_with_its_reference() {
+fn freeing_an_expired_record_keeps_its_reference() {
     let (expires_at, settled_by) = (NOW, SettledBy::Executor);
     let expired = [State::Succeeded { expires_at, settled_by }, State::Expired { forget_at: NOW }].map(head);
     for forgotten in expired {
@@ -675,7 +675,7 @@ fn what_time_has_forgotten_is_not_freed_with_its_reference() {
 }
 
 #[test]
-fn whoever_starts_a_command_is_the_only_one_whose_word_counts_from_then_on() {
+fn starting_a_command_fences_its_claimer() {
     let waits = head(State::Claimed { start_by: later(60), ready_at: NOW });
     let step = transition(Some(&waits), &Event::Start { fence: waits.fence(), token: FRESH }, NOW);
     let Write::Update(started) = step.write else { panic!("a worker takes it up") };
@@ -686,7 +686,7 @@ fn whoever_starts_a_command_is_the_only_one_whose_word_counts_from_then_on() {
 }
 
 #[test]
-fn what_is_unknown_in_the_middle_of_phases_is_not_freed_by_the_word_that_nothing_more_has_happened() {
+fn unknown_command_in_phases_is_not_requeued_as_not_executed() {
     let lost = head(unknown(later(60)));
     let after = Duration::from_secs(9);
     let requeue = Event::Requeue { fence: lost.fence(), reason: Reason::NotExecuted, after };

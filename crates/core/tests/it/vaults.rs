@@ -301,7 +301,7 @@ fn clear_bytes_are_taken_as_they_are_and_a_broken_envelope_is_not() {
 }
 
 #[test]
-fn what_is_sealed_again_was_read_as_it_is_kept() {
+fn value_for_resealing_is_read_as_it_is_stored() {
     let sealed = vault().seal_payload("1:paid", b"{}").expect("it is sealed");
     for (bytes, key) in [(sealed, Some("k2")), (Bytes::from_static(b"{}"), None)] {
         let place = SealedPlace::Message("1:paid".into());
