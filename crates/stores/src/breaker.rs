@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_can_open_the_circuit_by_hanging_up() {
+    async fn cancelled_calls_do_not_open_the_circuit() {
         let faulty = Arc::new(FaultyStore::new(Arc::new(MemoryStore::new())));
         let breaker = Breaker::new(faulty.clone());
         faulty.always(Fault::HangsUndone);

@@ -119,10 +119,7 @@ impl Flaw {
         (Flaw::KeepsRequestsForGood, "a_request_is_kept_until_the_outcome_is_known"),
         (Flaw::HandsOutWhateverHasARequest, "a_request_is_kept_until_the_outcome_is_known"),
         (Flaw::HandsOutTooEarly, "a_requeued_command_waits_until_it_is_ready"),
-        (
-            Flaw::ForgetsEarlierAttempts,
-            "what_an_earlier_attempt_may_have_done_is_remembered_until_it_is_known",
-        ),
+        (Flaw::ForgetsEarlierAttempts, "possible_effect_of_an_earlier_attempt_is_remembered_until_known"),
         (Flaw::LetsOneTenantFillThePage, "one_tenants_backlog_leaves_room_for_others"),
         (Flaw::ListsFromTheFront, "waiting_commands_are_listed_page_by_page"),
         (Flaw::EndsWithTheFirstPage, "waiting_commands_are_listed_page_by_page"),

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sealed_opens_as_it_was_whatever_its_length() {
+    fn sealed_bytes_of_any_length_open_unchanged() {
         let vault = vault("a", &[("a", 1)]);
         for length in [0, 1, 15, 16, 17, 4096, 1 << 20] {
             let clear: Vec<u8> = (0..length).map(|index| (index % 251) as u8).collect();
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_elsewhere_does_not_open() {
+    fn sealed_bytes_of_another_place_do_not_open() {
         let vault = vault("a", &[("a", 1)]);
         let one = vault.seal(&response(1), b"one").expect("it seals").bytes;
         let two = vault.seal(&response(2), b"two").expect("it seals").bytes;

@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_next_version_leaves_takes_the_writes_of_this_one() {
+    fn schema_of_the_next_version_takes_writes_of_this_one() {
         let mut connection = opened();
         assert!(migrate_by(&mut connection, &TWO_VERSIONS).is_ok(), "it is new");
         let claim = semel_testkit::sample::claim("k");

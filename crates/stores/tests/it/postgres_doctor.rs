@@ -76,7 +76,7 @@ async fn a_newer_schema_is_named_with_both_versions() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_missing_or_switched_off_is_named() {
+async fn missing_indexes_and_disabled_triggers_are_named() {
     let database = database().await;
     sql(&database, "DROP INDEX semel_records_due");
     sql(&database, "ALTER TABLE semel_audit DISABLE TRIGGER semel_audit_is_not_rewritten");

@@ -357,7 +357,7 @@ async fn a_read_that_is_not_answered_wrote_nothing() {
 /// An operator's change carries no token. If its answer is lost, it is not repeated, and its note exists as
 /// often as its change: once, or not at all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_an_operator_does_is_never_done_twice() {
+async fn operator_change_is_never_made_twice() {
     for way in WAYS {
         let bed = bed(way, &PostgresOptions::default()).await;
         let mut ambiguous = 0;

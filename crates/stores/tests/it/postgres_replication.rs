@@ -158,7 +158,7 @@ async fn a_completion_whose_wait_for_a_standby_is_cancelled_is_not_made_yet() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_an_operator_does_is_in_doubt_if_its_wait_is_cancelled() {
+async fn operator_change_whose_wait_is_cancelled_is_ambiguous() {
     let bed = bed(&patience(60_000)).await;
     let abandoned = Change::abandon(bed.record.head.fence(), semel_core::Reason::TimedOut);
     let id = bed.record.id;

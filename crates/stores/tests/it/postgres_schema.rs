@@ -26,7 +26,7 @@ fn empty() -> Database {
 const TABLES: &str = "SELECT count(*) FROM pg_class WHERE relname LIKE 'semel%'";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_open_an_empty_database_at_once() {
+async fn many_stores_open_an_empty_database_at_once() {
     // Also if a transaction does not see changes of others since it began.
     for parameters in ["", "?options=-c%20default_transaction_isolation%3Dserializable"] {
         for _ in 0..2 {
@@ -65,7 +65,7 @@ async fn a_newer_schema_is_refused_and_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_older_schema_is_refused_by_whoever_only_reads() {
+async fn a_reader_refuses_an_older_schema() {
     let database = database().await;
     database.sql("UPDATE semel_schema SET version = 0").expect("it is there");
     let options = PostgresOptions { access: Access::Read, ..PostgresOptions::default() };

@@ -215,7 +215,7 @@ fn assert_sealed(record: &Record, key: &str) -> StoredResult {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_stored_is_sealed_and_what_is_read_is_clear() {
+async fn stored_bytes_are_sealed_and_reads_are_clear() {
     for below in each().await {
         let store = below.sealed(&["a"]);
         let claim = complete(&store, "one").await;
@@ -237,7 +237,7 @@ async fn what_is_stored_is_sealed_and_what_is_read_is_clear() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_stored_in_the_clear_stays_readable() {
+async fn records_stored_in_the_clear_stay_readable() {
     for below in each().await {
         let claim = complete(&*below.store, "one").await;
         below.store.claim(&for_later("two")).await.expect("it is decided");
@@ -321,7 +321,7 @@ async fn plaintext_in_the_place_of_what_was_sealed_is_refused_and_not_sealed_ane
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_verdict_and_whoever_was_restarted_settle_with_a_response_that_opens() {
+async fn verdicts_and_restarted_executors_settle_with_a_readable_response() {
     for below in each().await {
         let store = below.sealed(&["a"]);
         let claim = sample::claim("lost");
@@ -363,7 +363,7 @@ impl Vault for Counting {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_foreign_is_not_opened() {
+async fn response_of_another_caller_is_not_opened() {
     for below in each().await {
         let opened = Arc::new(AtomicUsize::new(0));
         let vault = Arc::new(Counting(vault(&["a"]), opened.clone()));
@@ -606,7 +606,7 @@ async fn a_rotation_names_what_cannot_be_read_and_does_the_rest() {
 
 /// Another process purged the record, brought another request, or rotated before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_has_changed_since_it_was_read_is_not_written_over() {
+async fn rotation_does_not_overwrite_a_changed_record() {
     for below in each().await {
         let store = below.sealed(&["a"]);
         let purged = complete(&store, "purged").await;

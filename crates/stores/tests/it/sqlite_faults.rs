@@ -95,7 +95,7 @@ fn a_newer_schema_is_refused_and_left_alone() {
 }
 
 #[test]
-fn an_older_schema_is_refused_by_whoever_only_reads() {
+fn a_reader_refuses_an_older_schema() {
     let folder = folder();
     let path = folder.path().join("semel.db");
     drop(open(folder.path()));
@@ -444,7 +444,7 @@ async fn a_poisoned_row_does_not_stop_sweeping_reaping_and_listing() {
 }
 
 #[tokio::test]
-async fn what_is_foreign_is_not_read() {
+async fn record_of_another_caller_is_not_read() {
     let folder = folder();
     let store = open(folder.path());
     let claim = acquire(&store, "k").await;
@@ -460,7 +460,7 @@ async fn what_is_foreign_is_not_read() {
 }
 
 #[test]
-fn several_may_open_a_new_file_at_once() {
+fn several_stores_may_open_a_new_file_at_once() {
     for _ in 0..10 {
         let folder = folder();
         let threads: Vec<_> = (0..6)

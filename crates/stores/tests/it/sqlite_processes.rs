@@ -85,7 +85,7 @@ fn of_several_processes_one_wins_each_key() {
 }
 
 #[tokio::test]
-async fn what_a_killed_process_was_told_is_there() {
+async fn changes_acknowledged_to_a_killed_process_are_durable() {
     let mut acknowledged = 0;
     for round in 0..8 {
         let folder = TempDir::new().expect("there is room for a test");

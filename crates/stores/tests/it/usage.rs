@@ -106,7 +106,7 @@ async fn subjects_are_listed_in_pages(usage: &dyn Usage) {
     assert_eq!(of_b, expected[2..]);
 }
 
-async fn what_is_used_adds_up(usage: &dyn Usage) {
+async fn reported_use_adds_up(usage: &dyn Usage) {
     let alice = principal("adding", "alice");
     let (tenant, caller) = (Subject::tenant_of(&alice), Subject::caller_of(&alice));
     let other = Subject::tenant_of(&principal("adding up", "alice"));
@@ -117,7 +117,7 @@ async fn what_is_used_adds_up(usage: &dyn Usage) {
     assert_eq!(add(usage, &[]).await, []);
 }
 
-async fn what_is_kept_is_counted<S: Store + Usage>(store: &S) {
+async fn stored_keys_and_bytes_are_counted<S: Store + Usage>(store: &S) {
     store.prepare().await.expect("it is made ready");
     store.prepare().await.expect("a second time is none the worse");
     let nothing = StoredAmount { keys: 0, bytes: 0 };
@@ -152,7 +152,7 @@ async fn what_is_kept_is_counted<S: Store + Usage>(store: &S) {
     assert_eq!(store.kept(&nobody).await.expect("it is counted"), nothing);
 }
 
-async fn who_uses_nothing_is_forgotten(usage: &dyn Usage, advance: impl Fn(Duration)) {
+async fn idle_subjects_are_forgotten(usage: &dyn Usage, advance: impl Fn(Duration)) {
     let day = Duration::from_secs(24 * 3600);
     while usage.forget(Duration::ZERO, 100).await.expect("it is written") > 0 {}
     let subject = |name: &str| Subject::tenant_of(&principal(name, "alice"));
@@ -196,9 +196,9 @@ async fn all_are_counted_at_once(nodes: Vec<Arc<dyn Usage>>) {
 async fn usage_is_counted_in_memory() {
     let clock = ManualClock::new();
     let store = Arc::new(MemoryStore::with_clock(clock.clone()));
-    what_is_used_adds_up(&*store).await;
-    what_is_kept_is_counted(&*store).await;
-    who_uses_nothing_is_forgotten(&*store, |by| clock.advance(by)).await;
+    reported_use_adds_up(&*store).await;
+    stored_keys_and_bytes_are_counted(&*store).await;
+    idle_subjects_are_forgotten(&*store, |by| clock.advance(by)).await;
     subjects_are_listed_in_pages(&*store).await;
     levels_outlast_their_node(&[store.clone() as Arc<dyn Usage>], |by| clock.advance(by)).await;
     all_are_counted_at_once(vec![store]).await;
@@ -210,10 +210,10 @@ async fn usage_is_counted_in_sqlite_by_several_processes() {
     let open =
         || Arc::new(SqliteStore::open(folder.path().join("semel.db")).expect("the file can be opened"));
     let (store, other) = (open(), open());
-    what_is_used_adds_up(&*store).await;
-    what_is_kept_is_counted(&*store).await;
+    reported_use_adds_up(&*store).await;
+    stored_keys_and_bytes_are_counted(&*store).await;
     let advance = |by| [&store, &other].into_iter().for_each(|store| store.shift_clock(by));
-    who_uses_nothing_is_forgotten(&*store, advance).await;
+    idle_subjects_are_forgotten(&*store, advance).await;
     subjects_are_listed_in_pages(&*store).await;
     levels_outlast_their_node(&[store.clone(), other.clone()], advance).await;
     all_are_counted_at_once(vec![store, other]).await;
@@ -222,12 +222,12 @@ async fn usage_is_counted_in_sqlite_by_several_processes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn usage_is_counted_in_postgresql_by_several_processes() {
     let bed = postgres("").await;
-    what_is_used_adds_up(&*bed.store).await;
-    who_uses_nothing_is_forgotten(&*bed.store, |by| bed.store.shift_clock(by)).await;
+    reported_use_adds_up(&*bed.store).await;
+    idle_subjects_are_forgotten(&*bed.store, |by| bed.store.shift_clock(by)).await;
     let database = database().await;
     let (first, second) =
         (open(&database.url(), &patience(10_000)).await, open(&database.url(), &patience(10_000)).await);
-    what_is_kept_is_counted(&*first).await;
+    stored_keys_and_bytes_are_counted(&*first).await;
     subjects_are_listed_in_pages(&*first).await;
     let advance = |by| [&first, &second].into_iter().for_each(|store| store.shift_clock(by));
     levels_outlast_their_node(&[first.clone(), second.clone()], advance).await;

@@ -52,7 +52,7 @@ pub(super) async fn a_dropped_claim_is_decided_by_sending_it_again(subject: &dyn
     applied(&*store, &record.id, Change::complete(record.head.fence(), sample::created("ok"))).await;
 }
 
-pub(super) async fn what_was_answered_is_there_for_another_process(subject: &dyn Subject) {
+pub(super) async fn answered_changes_are_visible_to_another_process(subject: &dyn Subject) {
     if !subject.capabilities().durable {
         return;
     }

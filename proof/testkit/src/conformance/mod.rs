@@ -108,7 +108,7 @@ macro_rules! for_each_conformance_case {
             verdicts: a_late_completion_is_evidence_against_not_executed
             verdicts: only_an_unknown_takes_a_verdict
             verdicts: a_postponed_look_for_evidence_is_counted
-            verdicts: what_an_earlier_attempt_may_have_done_is_remembered_until_it_is_known
+            verdicts: possible_effect_of_an_earlier_attempt_is_remembered_until_known
             expiry: an_expired_key_is_a_new_command
             expiry: an_expired_key_with_a_tombstone_is_refused
             expiry: only_settled_records_are_reaped
@@ -120,7 +120,7 @@ macro_rules! for_each_conformance_case {
             faults: an_ambiguous_claim_is_decided_by_its_token
             faults: an_ambiguous_completion_is_decided_by_its_token
             faults: a_dropped_claim_is_decided_by_sending_it_again
-            faults: what_was_answered_is_there_for_another_process
+            faults: answered_changes_are_visible_to_another_process
             faults: two_processes_race_for_one_key
             records: large_and_binary_bodies_come_back_byte_for_byte
             records: repeated_headers_come_back_line_for_line
@@ -129,7 +129,7 @@ macro_rules! for_each_conformance_case {
             records: a_record_is_found_by_its_operation_id
             records: records_are_listed_by_what_describes_them
             records: a_census_counts_records_by_operation_and_state
-            records: what_is_done_by_hand_is_noted_for_good
+            records: operator_changes_are_noted_for_good
             references: a_business_reference_is_held_by_one_command
             references: one_of_racing_commands_gets_the_reference
             references: a_reference_is_given_back_only_if_nothing_came_of_its_command
@@ -144,7 +144,7 @@ macro_rules! for_each_conformance_case {
             requests: the_request_of_an_executor_that_died_is_kept
             requests: a_command_that_is_claimed_again_keeps_its_last_request
             requests: a_workers_command_keeps_its_request_while_it_is_unknown
-            requests: nobody_reads_a_request_without_a_note
+            requests: reading_a_request_writes_a_note
             workers: a_command_for_later_waits_with_its_request
             workers: waiting_commands_are_listed_page_by_page
             workers: one_tenants_backlog_leaves_room_for_others

@@ -187,7 +187,7 @@ pub(super) async fn a_census_counts_records_by_operation_and_state(subject: &dyn
     assert_eq!(census, expected);
 }
 
-pub(super) async fn what_is_done_by_hand_is_noted_for_good(subject: &dyn Subject) {
+pub(super) async fn operator_changes_are_noted_for_good(subject: &dyn Subject) {
     if !subject.capabilities().references {
         return;
     }

@@ -159,7 +159,7 @@ pub(super) async fn a_workers_command_keeps_its_request_while_it_is_unknown(subj
     }
 }
 
-pub(super) async fn nobody_reads_a_request_without_a_note(subject: &dyn Subject) {
+pub(super) async fn reading_a_request_writes_a_note(subject: &dyn Subject) {
     if !subject.capabilities().references {
         return;
     }

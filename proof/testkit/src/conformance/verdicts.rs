@@ -109,9 +109,7 @@ async fn acquired_again(subject: &dyn Subject, key: &str, rerun: bool) -> Record
     acquire(&*store, &claim(key)).await
 }
 
-pub(super) async fn what_an_earlier_attempt_may_have_done_is_remembered_until_it_is_known(
-    subject: &dyn Subject,
-) {
+pub(super) async fn possible_effect_of_an_earlier_attempt_is_remembered_until_known(subject: &dyn Subject) {
     let store = subject.store();
     for rerun in [false, true] {
         let again = acquired_again(subject, &format!("k-{rerun}"), rerun).await;

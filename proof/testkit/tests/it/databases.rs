@@ -46,7 +46,7 @@ async fn each_test_has_a_database_of_its_own_that_goes_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn those_who_make_a_template_at_once_all_get_the_whole_of_it() {
+async fn concurrent_makers_of_a_template_all_get_the_whole() {
     let version = version("raced");
     let migrations = Arc::new(AtomicUsize::new(0));
     let racers: Vec<_> = (0..6)
@@ -83,7 +83,7 @@ async fn those_who_make_a_template_at_once_all_get_the_whole_of_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_comes_second_by_a_moment_copies_what_the_first_made() {
+async fn second_maker_of_a_template_copies_the_first() {
     let version = version("tied");
     let first = shared().create_database().expect("it is made");
     first.sql("CREATE TABLE marks (mark text); INSERT INTO marks VALUES ('first')").expect("it is migrated");
