@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_has_a_path() {
+    fn found_input_has_a_path() {
         let said = "==7== ERROR: libFuzzer: deadly signal\n\
                     artifact_prefix='/t/key/'; Test unit written to /t/key/crash-ab\nBase64: AA==\n";
         assert_eq!(input(said), Some("/t/key/crash-ab"));

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shipped_is_listed_and_what_is_not_is_not() {
+    fn only_shipped_components_are_listed() {
         let document = document(TARGET).expect("cargo says it");
         assert_eq!(document, self::document(TARGET).expect("cargo says it again"));
         assert_eq!((&document["bomFormat"], &document["specVersion"]), (&"CycloneDX".into(), &"1.5".into()));

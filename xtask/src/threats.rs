@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_ignored_or_misspelled_is_told_with_its_row() {
+    fn missing_ignored_and_misspelled_tests_are_reported_with_their_row() {
         let tests = [("a::it race::one_wins", false), ("a race::tests::the_other_waits", true)];
         let existing = tests.map(|(name, ignored)| (name.to_owned(), ignored)).into();
         let expected = [

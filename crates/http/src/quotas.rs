@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_was_forgotten_and_came_back_is_told_of_once_at_a_time() {
+    async fn returning_subject_is_reported_once_at_a_time() {
         let rate = Rate::new(10, Duration::from_secs(3600));
         let allowance = Allowance { lookups: rate, ..Allowance::default() };
         let limits = Limits { tenant: allowance, caller: allowance, exceptions: Vec::new() };
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_not_limited_is_not_told_of() {
+    async fn use_of_unlimited_subjects_is_not_reported() {
         let keys = Allowance { new_keys: Rate::new(10, Duration::from_secs(3600)), ..Allowance::default() };
         let limits = Limits { tenant: keys, caller: keys, exceptions: Vec::new() };
         let quotas = Quotas::new(limits, Arc::new(MemoryStore::new()), Duration::from_secs(5));

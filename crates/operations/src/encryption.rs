@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_says_why_and_is_not_repeated() {
+    fn invalid_key_error_gives_the_reason_and_not_the_key() {
         for (text, why) in [
             ("", "it is empty"),
             ("\n", "it is empty"),

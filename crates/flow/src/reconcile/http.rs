@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_filled_in_cannot_change_the_address() {
+    fn filled_in_values_cannot_change_the_address() {
         let template = "/c/{operation_id}?t={tenant}&c={caller}";
         let text = filled(template, "1-2", "a/b?c=d&e#f {caller}", "é\r\n");
         assert_eq!(text, "/c/1-2?t=a%2Fb%3Fc%3Dd%26e%23f%20%7Bcaller%7D&c=%C3%A9%0D%0A");

@@ -165,7 +165,7 @@ async fn temporary_failures_are_retried() {
 }
 
 #[tokio::test]
-async fn what_will_never_work_is_refused_at_once_and_redirects_are_not_followed() {
+async fn permanent_errors_are_refused_and_redirects_are_not_followed() {
     for answer in [
         "HTTP/1.1 400 No\r\ncontent-length: 3\r\n\r\nbad",
         "HTTP/1.1 404 No\r\ncontent-length: 0\r\n\r\n",

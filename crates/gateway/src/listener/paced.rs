@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_a_client_leaves_unread_is_bounded_and_no_other_client_notices() {
+    async fn unread_response_bytes_are_bounded_for_each_client() {
         let responses = Shares::new(3 << 20);
         let (greedy, other) = (ShareHolder::new("a", "1"), ShareHolder::new("b", "1"));
         let body = |holder| {
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_nobody_takes_is_given_up_and_is_no_whole_response() {
+    async fn unread_response_is_given_up_and_ends_in_an_error() {
         let (mut body, gone) = watched(1_000_000);
         gone.notified().await;
         let frame = body.frame().await.expect("it has not ended");

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn they_are_bounded_in_all_for_each_owner_and_in_time() {
+    async fn idle_connections_are_bounded_in_number_and_time() {
         let kept = IdleConnections::new(4, 2, TIME);
         for number in 0..10 {
             kept.keep(Owner::Connection(0), number);

@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_comes_before_a_request_is_not_read_as_its_response() {
+    async fn bytes_before_a_request_are_not_read_as_its_response() {
         let (mut line, conduct, mut upstream) = connected().await;
         conduct.begin(None);
         upstream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.expect("it is sent");

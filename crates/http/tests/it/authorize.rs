@@ -59,7 +59,7 @@ fn result_of(reply: &Reply) -> Send {
 }
 
 #[tokio::test]
-async fn whoever_may_not_any_more_gets_no_old_response() {
+async fn caller_without_permission_gets_no_replay() {
     let (lab, judge) = lab().await;
     let first = lab.send(pay("{}")).await;
     assert!(lab.send(pay("{}")).await.replayed(), "from memory");
@@ -90,7 +90,7 @@ async fn whoever_may_not_any_more_gets_no_old_response() {
 }
 
 #[tokio::test]
-async fn where_nobody_can_say_nothing_runs() {
+async fn unreachable_authorizer_means_503_and_nothing_runs() {
     let (lab, judge) = lab().await;
     judge.say(Some(Denied::Unavailable));
     let reply = lab.send(pay("{}")).await;
@@ -118,7 +118,7 @@ async fn a_challenge_reaches_the_client() {
 }
 
 #[tokio::test]
-async fn nobody_is_asked_about_strangers_and_their_operations() {
+async fn authorizer_is_not_asked_about_strangers_and_their_operations() {
     let (lab, judge) = lab().await;
     let first = lab.send(pay("{}")).await;
     judge.asked();

@@ -257,7 +257,7 @@ async fn no_caller_gets_another_callers_replay() {
 }
 
 #[tokio::test]
-async fn nobody_in_particular_gets_nothing() {
+async fn request_without_a_caller_is_refused() {
     let lab = Lab::new().await;
     lab.send(pay("{}")).await;
     let reply = lab.send(pay("{}").without("x-user")).await;

@@ -23,7 +23,7 @@ async fn one_command_in_two_spellings_is_one() {
 }
 
 #[tokio::test]
-async fn what_has_no_form_runs_nothing() {
+async fn path_without_a_canonical_form_runs_nothing() {
     let lab = Lab::with(|builder| {
         builder
             .operation(Operation::new("payments.create", "POST /payments"))

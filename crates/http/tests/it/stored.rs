@@ -383,7 +383,7 @@ async fn a_response_without_an_address_is_stored_as_a_head() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_fetched_is_told_and_nothing_runs_again() {
+async fn unfetchable_result_is_reported_and_nothing_runs_again() {
     let lab = Lab::new(StoreResponse::Reference).await;
     let first = lab.send(pay("{}")).await;
     let gone = [Show::Large, Show::Events].into_iter();

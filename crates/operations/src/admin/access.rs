@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_does() {
+    fn malformed_and_unknown_tokens_are_refused() {
         let access = access();
         assert_eq!(access.identify(&HeaderMap::new()), Err(UnknownCaller::Missing));
         let good = format!("Bearer {ALICE}");

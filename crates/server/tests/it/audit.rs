@@ -232,7 +232,7 @@ fn a_document_without_commands_is_fine() {
 }
 
 #[test]
-fn what_cannot_be_read_exits_with_2_and_says_where() {
+fn unreadable_document_exits_with_2_and_names_its_place() {
     let mut large = b"openapi: 3.1.0\npaths: {}\n".to_vec();
     large.resize((16 << 20) + 1, b'#');
     let deep = format!("openapi: 3.1.0\nx: {}", "[".repeat(1 << 20));

@@ -268,7 +268,7 @@ fn another_journal_mode_is_noticed_and_left_alone() {
 }
 
 #[test]
-fn what_is_no_database_is_not_touched() {
+fn file_that_is_no_database_is_not_touched() {
     let folder = TempDir::new().expect("there is room");
     let database = folder.path().join("semel.db");
     std::fs::write(&database, "not a database at all, but long enough to look like one".repeat(20))
@@ -444,7 +444,7 @@ async fn records_that_wait_for_somebody_are_shown_also_after_a_crash() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn something_else_at_the_gateways_address_is_told() {
+async fn foreign_server_at_the_gateways_address_is_reported() {
     let (folder, other) = (used(), Upstream::start().await);
     let (taken, free) = (other.address.to_string(), nobody().await.to_string());
     let report = doctor(folder.path(), &["--listen", &taken, "--admin-listen", &free]);

@@ -66,7 +66,7 @@ fn every_hashed_field_is_explained() {
 }
 
 #[test]
-fn what_differs_between_two_requests_is_named_by_its_pointer() {
+fn differences_of_two_requests_are_named_by_pointer() {
     let desk = Desk::new(
         r#"{"amount":1,"to":{"name":"a","old":true},"sentAt":1}"#,
         r#"{"sentAt":2,"to":{"name":"b"},"new":[],"amount":1.0}"#,

@@ -74,7 +74,7 @@ fn json_of(output: &Output) -> Value {
 }
 
 #[test]
-fn what_the_ledgers_disagree_about_is_told_to_people_and_programs() {
+fn differences_of_ledgers_are_reported_as_table_and_json() {
     let folder = folder(&[("ours.csv", OURS), ("theirs.ndjson", THEIRS)]);
     let sides = ["--ours", "ours.csv", "--theirs", "theirs.ndjson"];
     let told = ledger(folder.path(), &[&sides[..], &NAMES].concat());
@@ -136,7 +136,7 @@ fn a_ledger_agrees_with_itself_from_the_standard_input() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_told_with_its_place() {
+fn ledgers_that_cannot_be_compared_are_refused_with_their_place() {
     let folder = folder(&[
         ("good.csv", "id,at\na,1\n"),
         ("short.csv", "id,at\na,1\nb\n"),

@@ -213,7 +213,7 @@ async fn a_replay_that_is_changed_is_found() {
 }
 
 #[tokio::test]
-async fn what_is_forgotten_with_its_client_is_found_by_hanging_up() {
+async fn command_that_ends_with_its_client_is_found_by_hanging_up() {
     assert_eq!(broken_musts(Flaw::ForgetsWithItsClient).await, ["disconnect-runs-once"]);
 }
 
@@ -247,7 +247,7 @@ async fn without_a_counter_the_answers_themselves_are_compared() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_judged_is_not_guessed() {
+async fn rules_that_cannot_be_judged_are_not_tried() {
     let shop = Shop::open(Flaw::SaysNothing).await;
     let output = verify(shop.address, "not JSON", &["--json".to_owned()]).await;
     let report = report(&output);
@@ -293,7 +293,7 @@ async fn a_failure_is_shown_with_its_evidence_and_without_credentials() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_tried_at_all_exits_with_2() {
+async fn endpoint_that_cannot_be_tried_exits_with_2() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let nobody = listener.local_addr().expect("it is bound");
     drop(listener);

@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn something_else_is_not() {
+    fn unrelated_words_have_no_suggestion() {
         for typed in ["", "x", "retries", "timestamp_header", &"t".repeat(1000)] {
             assert_eq!(nearest(typed, KNOWN), None, "{typed}");
         }

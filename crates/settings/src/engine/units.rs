@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_refused() {
+    fn malformed_durations_are_refused() {
         for text in [
             "",
             " ",
@@ -176,7 +176,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shown_can_be_read_again(milliseconds in 0..=36_500 * DAY, bytes in 0..=MAX_SIZE) {
+        fn shown_durations_and_sizes_parse_again(milliseconds in 0..=36_500 * DAY, bytes in 0..=MAX_SIZE) {
             let duration = Duration::from_millis(milliseconds);
             prop_assert_eq!(parse_duration(&show_duration(duration)), Some(duration));
             prop_assert_eq!(parse_size(&show_size(bytes)), Some(bytes));

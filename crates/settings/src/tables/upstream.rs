@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_not() {
+    fn malformed_addresses_are_refused() {
         for text in [
             "",
             "/",

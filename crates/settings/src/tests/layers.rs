@@ -82,7 +82,7 @@ fn the_example_of_the_contract_is_the_defaults_and_one_operation() {
 }
 
 #[test]
-fn what_is_said_about_tokens_and_authorization_arrives() {
+fn settings_of_tokens_and_authorization_are_loaded() {
     let Loaded { config, rows, .. } = loaded(&file(
         r#"
         defaults.authorize_url = "https://authz.internal/check?a=b"
@@ -140,7 +140,7 @@ fn what_is_said_about_tokens_and_authorization_arrives() {
 }
 
 #[test]
-fn what_is_said_about_tls_arrives() {
+fn settings_of_tls_are_loaded() {
     let Loaded { config, rows, warnings, .. } = loaded(&file(
         r#"
         upstream = "https://api.internal"

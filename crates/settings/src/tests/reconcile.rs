@@ -80,7 +80,7 @@ fn several_secrets_and_other_schemes_are_read() {
 }
 
 #[test]
-fn what_a_provider_shows_is_kept_only_where_bodies_are() {
+fn provider_response_is_kept_only_where_bodies_are_kept() {
     let named = "name = \"payments.create\"\n";
     assert!(example().contains(named));
     for stored in ["headers", "reference"] {
@@ -98,7 +98,7 @@ fn said(from: &str, to: &str) -> String {
 }
 
 #[test]
-fn what_could_not_be_followed_is_refused_with_its_place() {
+fn invalid_reconcile_settings_are_refused_with_their_place() {
     for (from, to, message) in [
         ("https://provider", "ftp://provider", "it does not begin with http:// or https://"),
         (
@@ -191,7 +191,7 @@ fn what_could_not_be_followed_is_refused_with_its_place() {
 }
 
 #[test]
-fn what_weakens_the_promise_is_told() {
+fn weaker_reconcile_settings_are_warned_of() {
     let warned = |text: &str| {
         let warnings: Vec<String> = loaded(&file(text)).warnings.iter().map(ToString::to_string).collect();
         warnings.join("\n")

@@ -354,7 +354,7 @@ fn a_path_may_be_described_elsewhere_in_the_document() {
 }
 
 #[test]
-fn what_cannot_be_seen_is_not_taken_for_declared() {
+fn unresolved_references_are_not_taken_for_declared() {
     let report = found(&document(
         "x-idempotency-ttl: 1h\npaths: {/a: {$ref: a.yaml, post: {$ref: post.yaml}, put: {$ref: put.yaml}}, /b: \
          {$ref: '#/nowhere'}, /c: {post: {responses: {$ref: c.yaml}}}}",
@@ -391,7 +391,7 @@ fn json_is_read_with_everything_that_is_legal_in_it() {
 }
 
 #[test]
-fn what_is_not_openapi_3_is_refused_with_the_reason() {
+fn documents_other_than_openapi_3_are_refused_with_the_reason() {
     for (text, why) in [
         ("", "there is nothing in it"),
         ("# only a comment\n", "there is nothing in it"),

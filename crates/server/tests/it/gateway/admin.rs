@@ -426,7 +426,7 @@ async fn lists_come_in_pages() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_understood_is_a_problem_that_says_so() {
+async fn malformed_admin_requests_get_a_problem_document() {
     let office = Office::open().await;
     let settled = office.settled().await;
     let get = async |path: &str| office.ask("GET", path, OPERATOR.1).to(office.gateway.admin).await;

@@ -82,7 +82,7 @@ fn page_of(reply: &Reply, request: &Send, result: &str) -> Send {
 }
 
 #[tokio::test]
-async fn whoever_may_not_any_more_gets_no_old_response() {
+async fn caller_without_permission_gets_no_replay() {
     let (site, upstream, judge) = (Site::new(), Upstream::start().await, Judge::start().await);
     let signer = Signer::ed();
     std::fs::write(site.folder.path().join("keys.json"), set(&[signer.jwk("a")])).expect("there is room");
@@ -134,7 +134,7 @@ async fn whoever_may_not_any_more_gets_no_old_response() {
 }
 
 #[tokio::test]
-async fn where_nobody_can_say_nothing_runs() {
+async fn unreachable_authorizer_means_503_and_nothing_runs() {
     let (site, upstream) = (Site::new(), Upstream::start().await);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = listener.local_addr().expect("it is bound");

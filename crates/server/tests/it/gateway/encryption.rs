@@ -131,7 +131,7 @@ async fn without_its_key_a_response_is_refused_and_nothing_runs_again() {
 }
 
 #[tokio::test]
-async fn what_was_stored_before_encryption_is_replayed() {
+async fn response_stored_before_encryption_is_replayed() {
     let (site, upstream) = (Site::new(), Upstream::start().await);
     let mut gateway = site.start(upstream.address, &[]);
     let first = gateway.send(pay("{}")).await;

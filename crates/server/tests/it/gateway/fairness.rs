@@ -172,7 +172,7 @@ async fn replays_that_nobody_reads_are_bounded_and_no_other_client_notices() {
 }
 
 #[tokio::test]
-async fn what_a_tenant_may_use_is_its_own() {
+async fn limits_of_a_tenant_are_its_own() {
     let (site, upstream) = (Site::new(), Upstream::start().await);
     let file = |limit: &str| format!("{CALLERS}[limits]\n{limit}\n");
     for limit in [

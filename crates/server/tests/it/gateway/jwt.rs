@@ -134,7 +134,7 @@ async fn refused(gateway: &Gateway, what: &str, token: &str, check: &str) {
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_token_lets_nobody_in() {
+async fn invalid_tokens_are_refused() {
     let (site, upstream) = (Site::new(), Upstream::start().await);
     let (rsa, other_rsa, ec, stranger) = (Signer::rsa(), Signer::rsa(), Signer::ec(), Signer::rsa());
     write_keys(&site, &[rsa.jwk("a"), other_rsa.jwk("b"), ec.jwk("e")]);

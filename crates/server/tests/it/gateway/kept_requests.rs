@@ -150,7 +150,7 @@ async fn the_request_of_a_killed_gateway_is_kept_on_postgres() {
 }
 
 #[tokio::test]
-async fn what_is_answered_leaves_no_request_and_what_is_claimed_again_its_own() {
+async fn answered_command_keeps_no_request_and_a_new_attempt_keeps_its_own() {
     let (site, upstream) = (Site::new(), Upstream::start().await);
     let gateway = site.start_with(upstream.address, RULE, &[]);
     assert_eq!(gateway.send(request()).await.status, 201);

@@ -183,7 +183,7 @@ async fn no_connection_is_used_twice_where_that_is_wanted() {
 }
 
 #[tokio::test]
-async fn what_comes_after_a_response_is_nobodys_answer() {
+async fn bytes_after_a_response_answer_no_request() {
     // With the response, between two requests, and with the answer to the next request on the connection.
     for moment in ["with", "late", "forge-next"] {
         let (site, upstream) = (Site::new(), Forger::start().await);

@@ -187,7 +187,7 @@ async fn an_upstream_that_is_away_is_tried_again_until_it_is_back() {
 }
 
 #[tokio::test]
-async fn what_nobody_starts_in_time_is_free_and_a_retry_runs_it() {
+async fn command_not_started_in_time_is_run_by_a_retry() {
     let (site, upstream) = (Site::new(), Upstream::start().await);
     let file = "[[operation]]\nname = \"soon\"\nmatch = \"POST /soon\"\nstart_within = \"300ms\"\n";
     let gateway = site.start_with(upstream.address, file, &ASYNC);

@@ -137,7 +137,7 @@ async fn failures_on_the_way_have_the_id_of_their_request() {
 }
 
 #[tokio::test]
-async fn what_is_no_http_is_logged_with_its_client_and_nothing_that_it_sent() {
+async fn malformed_request_is_logged_with_its_client_and_without_its_content() {
     let (_site, _upstream, gateway) = lab(&[]).await;
     let mut client = TcpStream::connect(gateway.address).await.expect("it listens");
     client

@@ -128,7 +128,7 @@ async fn one_key_on_two_spellings_of_an_unnamed_path_runs_once() {
 }
 
 #[tokio::test]
-async fn whether_a_caller_may_is_asked_about_the_one_form() {
+async fn authorizer_gets_the_canonical_path() {
     let judge = Recorder::start().await;
     let rule = format!(
         "[[operation]]\nname = \"payouts.create\"\nmatch = \"POST /payouts\"\nauthorize_url = \"http://{}/check\"\n",

@@ -292,7 +292,7 @@ async fn trailers_pass_through_and_are_replayed() {
 }
 
 #[tokio::test]
-async fn what_is_not_a_command_streams_both_ways() {
+async fn other_requests_stream_both_ways() {
     let (_site, upstream, gateway) = lab(&["--max-request", "1KiB"]).await;
     let large = pay("").method("PUT").body(vec![b'y'; 4 << 20]);
     let reply = gateway.send(large).await;

@@ -255,7 +255,7 @@ async fn a_charge_whose_answer_was_lost_is_found_and_the_retry_gets_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_found_is_free_after_the_quarantine_and_runs_once() {
+async fn command_that_is_not_found_runs_once_after_the_quarantine() {
     let (site, bank) = (site(), Bank::start().await);
     let file = settings(&bank, "not_found = \"not-executed\"", "first_delay = \"100ms\"");
     let gateway = site.start_with(bank.address, &file, &SHORT);

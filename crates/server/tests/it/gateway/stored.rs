@@ -271,7 +271,7 @@ async fn an_address_elsewhere_is_given_and_never_asked() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_fetched_is_told_and_nothing_runs_again() {
+async fn unfetchable_result_is_reported_and_nothing_runs_again() {
     let (_site, shop, gateway) = open("reference").await;
     let first = gateway.send(order("{}")).await;
     for now in [Now::Status(404), Now::Status(410), Now::Status(302), Now::Large] {
@@ -305,7 +305,7 @@ async fn what_cannot_be_fetched_is_told_and_nothing_runs_again() {
 }
 
 #[tokio::test]
-async fn whoever_may_not_see_it_any_more_does_not() {
+async fn caller_who_lost_access_gets_no_stored_result() {
     let (_site, shop, gateway) = open("reference").await;
     gateway.send(order("{}")).await;
     assert_eq!(gateway.send(order("{}")).await.status, 201);

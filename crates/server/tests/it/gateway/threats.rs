@@ -391,7 +391,7 @@ async fn a_flood_of_resets_hurts_nobody_else() {
 }
 
 #[tokio::test]
-async fn nobody_forges_a_line_of_the_log() {
+async fn requests_cannot_forge_log_lines() {
     for format in ["json", "text"] {
         let garbage =
             by_hand(|_, _| Some(b"HTTP/1.1 200 \x1b[31mforged\r\nx: \x1b[2J\nforged\x07\r\n\r\n".to_vec()));
@@ -437,7 +437,7 @@ async fn nobody_forges_a_line_of_the_log() {
 }
 
 #[tokio::test]
-async fn nobody_speaks_for_the_gateway() {
+async fn clients_cannot_forge_headers_of_the_gateway() {
     let (_site, _upstream, gateway) = lab(&[]).await;
     let forged = [
         "semel-tenant",

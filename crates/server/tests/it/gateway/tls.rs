@@ -101,7 +101,7 @@ async fn requests_over_tls_are_guarded_as_all_others() {
 }
 
 #[tokio::test]
-async fn who_does_not_shake_hands_is_closed_and_holds_up_nobody() {
+async fn unfinished_handshakes_are_closed_and_delay_no_client() {
     let (_site, authority, upstream, gateway) = encrypted("server.head_timeout = \"5s\"").await;
     let mut silent = Vec::new();
     for _ in 0..50 {

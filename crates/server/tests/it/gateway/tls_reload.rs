@@ -121,7 +121,7 @@ async fn a_broken_file_changes_nothing_but_the_log() {
 }
 
 #[tokio::test]
-async fn whoever_is_revoked_is_out_on_open_connections_too() {
+async fn revoked_certificate_is_refused_on_open_connections() {
     let identity = "[identity]\nsource = \"client-certificate\"\n";
     let lab = Lab::start(identity, "client_ca = \"ca.crt\"\nclient_crl = \"ca.crl\"").await;
     for name in ["alice", "bob"] {

@@ -17,7 +17,7 @@ async fn a_slow_head_is_answered_with_408() {
 }
 
 #[tokio::test]
-async fn a_slow_second_head_too() {
+async fn a_slow_second_head_is_refused() {
     let lab = Lab::start(ClientLimits { head_timeout: SOON, ..ClientLimits::default() }).await;
     let conversation = lab.converse("GET / HTTP/1.1\r\nHost: a\r\n\r\nGET / HT").await;
     assert!(conversation.contains("/ 0 \nHTTP/1.1 408 Request Timeout\r\n"), "{conversation}");

@@ -105,7 +105,7 @@ fn commands_are_found_with_how_they_must_end() {
 }
 
 #[test]
-fn what_is_shown_must_be_said() {
+fn shown_output_must_equal_the_real_output() {
     let said = "one 17\ntwo\nthree\n";
     for shown in ["one 17\ntwo\nthree\n", "one …\n…\nthree", "…\ntwo\n…", "… 17\ntwo\n…"] {
         assert_eq!(says(said, shown), Ok(()), "{shown}");

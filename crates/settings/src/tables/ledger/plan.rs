@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_go_together_is_refused() {
+    fn contradicting_ledger_settings_are_refused() {
         let text = |text: &str| Some(text.to_owned());
         let names = |count: usize| vec!["x".to_owned(); count];
         let store = || LedgerSettings { ours: "store".into(), ..files() };

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn whoever_can_be_reached_asks_for_a_token() {
+fn public_admin_address_needs_a_token() {
     wrong(
         r#"
 admin_listen = "0.0.0.0:9090"

@@ -178,7 +178,7 @@ semel.toml:1:52: error: `operation`: expected a table, written `[[operation]]`, 
 }
 
 #[test]
-fn what_is_not_toml_is_shown_where_it_breaks() {
+fn invalid_toml_is_reported_with_its_place() {
     wrong(
         r#"
 listen = 127.0.0.1:8080

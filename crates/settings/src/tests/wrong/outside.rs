@@ -51,7 +51,7 @@ fn settings_from_two_sources_must_go_together_too() {
 }
 
 #[test]
-fn what_a_broken_file_would_have_set_is_not_compared() {
+fn settings_of_a_broken_file_are_not_compared() {
     let errors =
         load(&file("identity.source = api-key").flag("listen", "0.0.0.0:1")).expect_err("it is refused");
     assert_eq!(errors.iter().count(), 1, "the source is not known:\n{errors}");

@@ -109,7 +109,7 @@ semel.toml:6:10: error: `identity.issuer`: goes with `source = "jwt"` only, and 
 }
 
 #[test]
-fn what_the_upstream_speaks_goes_with_its_address() {
+fn upstream_protocol_must_fit_the_address() {
     wrong(
         r#"
 upstream_protocol = "h2"

@@ -17,7 +17,7 @@ semel.toml:1:10: error: `listen`: 0.0.0.0:8080 can be reached from elsewhere, an
 }
 
 #[test]
-fn nobody_can_be_asked_about_an_anonymous_caller() {
+fn anonymous_operation_cannot_have_an_authorizer() {
     wrong(
         r#"
 defaults.authorize_url = "http://authz.internal/check"
@@ -214,7 +214,7 @@ semel.toml:5:17: error: `identity.tenant_header`: goes with `source = "trusted-h
 }
 
 #[test]
-fn what_is_said_about_tokens_goes_with_tokens() {
+fn token_settings_need_a_token_source() {
     wrong(
         r#"
 [identity]
@@ -293,7 +293,7 @@ semel.toml:2:13: error: `ledger.theirs`: missing: a ledger to compare with, a fi
 }
 
 #[test]
-fn what_is_compared_must_have_a_name() {
+fn compared_ledgers_need_a_reference() {
     wrong(
         r#"
 [ledger]
