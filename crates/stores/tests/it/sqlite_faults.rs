@@ -125,7 +125,7 @@ fn a_folder_that_is_not_there_is_named() {
 const READ_ONLY: &str = "SEMEL_TEST_READ_ONLY";
 
 #[test]
-fn somebody_who_may_not_write() {
+fn user_without_write_access_is_refused() {
     let Ok(path) = std::env::var(READ_ONLY) else { return };
     let error = refuse(Path::new(&path));
     assert!(matches!(error, SqliteOpenError::Inaccessible { .. }), "{error}");
@@ -150,7 +150,7 @@ fn a_read_only_folder_is_refused_and_left_alone() {
     set_mode(&store.join("semel.db"), 0o444);
     set_mode(&store, 0o555);
     for path in [store.join("semel.db"), store.join("new.db")] {
-        let arguments = ["--exact", "sqlite_faults::somebody_who_may_not_write", "--nocapture"];
+        let arguments = ["--exact", "sqlite_faults::user_without_write_access_is_refused", "--nocapture"];
         let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
         let mut child = if is_root {
             let mut child = Command::new("setpriv");
