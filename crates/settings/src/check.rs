@@ -42,8 +42,8 @@ fn webhooks_are_apart(findings: &mut Findings, config: &Config) {
         if let Some(other) = other.filter(|_| findings.are_readable(&[&path("tenants")])) {
             let (path, other) = (path("tenants"), &other.name);
             let message = format!(
-                "missing: the webhook `{other}` speaks about the same operations with another secret; name the tenants \
-                 whose commands each of them may settle"
+                "missing: the webhook `{other}` has another secret for the same operations; name the \
+                 tenants whose commands each webhook may settle"
             );
             findings.error(findings.origin(&format!("webhook.{}.operations", webhook.name)), &path, message);
         }
@@ -71,10 +71,10 @@ fn anonymous_callers_are_local(findings: &mut Findings, config: &Config, source:
     let readable = findings.are_readable(&["listen", "identity.source"]);
     if readable && source == IdentitySource::None && !config.listen.ip().is_loopback() {
         let message = format!(
-            "{} can be reached from elsewhere, and without an identity every caller would be the same one. There are two \
-             ways out: say who calls, with a `source` in `[identity]` such as \"api-key\", \"jwt\", or \"trusted-headers\" \
-             behind a proxy that authenticates; or listen on a loopback address such as 127.0.0.1, for a proxy beside it on \
-             the same machine or in the same pod",
+            "{} is reachable from other machines, and without an identity all callers would count as the \
+             same one. Either set a `source` in `[identity]`, such as \"api-key\", \"jwt\", or \
+             \"trusted-headers\" behind a proxy that authenticates; or listen on a loopback address such as \
+             127.0.0.1, for a proxy on the same machine or in the same pod",
             config.listen
         );
         findings.error(findings.origin("listen"), "listen", message);
@@ -87,8 +87,8 @@ fn anonymous_callers_need_no_authorization(findings: &mut Findings, operations: 
     for operation in operations.iter().filter(|operation| operation.anonymous) {
         let path = format!("{}.anonymous", operation::path(&operation.name));
         if operation.authorization.url.is_some() {
-            let message = "does not go with `authorize_url`, which cannot be asked about a caller without a name: set \
-                           `authorize_url = \"off\"` for this operation, or leave this out";
+            let message = "conflicts with `authorize_url`, which cannot authorize a caller without a name: \
+                           set `authorize_url = \"off\"` for this operation, or remove `anonymous`";
             findings.error(findings.origin(&path), &path, message);
         }
     }
@@ -113,8 +113,10 @@ fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
 fn upstream_is_not_us(findings: &mut Findings, config: &Config) {
     let paths = ["upstream", "listen"];
     if findings.are_readable(&paths) && leads_to(&config.upstream, config.listen) {
-        let message =
-            format!("leads back to `listen` ({}): every command would go round in a circle", config.listen);
+        let message = format!(
+            "leads back to `listen` ({}), so every request would loop: set the address of your service",
+            config.listen
+        );
         let set = paths.into_iter().find(|path| findings.is_set(path)).unwrap_or(paths[0]);
         findings.error(findings.origin(set), "upstream", message);
     }
@@ -138,7 +140,11 @@ fn names_are_unique(findings: &mut Findings, operations: &[OperationConfig]) {
         let others = || operations.iter().enumerate().filter(move |(other, _)| *other != index);
         let path = format!("{}.aliases", operation::path(&operation.name));
         if let Some((_, owner)) = others().find(|(_, other)| operation.aliases.contains(&other.name)) {
-            let message = format!("`{}` is the name of another operation, and no former one", owner.name);
+            let message = format!(
+                "`{}` is the current name of another operation: an alias is a former name, so remove it \
+                 here",
+                owner.name
+            );
             findings.error(findings.origin(&path), &path, message);
         }
         let mut earlier = operations[..index].iter().flat_map(|earlier| &earlier.aliases);
@@ -146,7 +152,10 @@ fn names_are_unique(findings: &mut Findings, operations: &[OperationConfig]) {
             operation.aliases[..*place].contains(alias) || earlier.any(|other| other == *alias)
         };
         if let Some((_, twice)) = operation.aliases.iter().enumerate().find(repeated) {
-            let message = format!("`{twice}` is there twice, in its one form: records have one operation");
+            let message = format!(
+                "`{twice}` is listed twice, perhaps in another spelling: a record belongs to one operation, \
+                 so remove one of them"
+            );
             findings.error(findings.origin(&path), &path, message);
         }
         if others().any(|(other, twin)| other < index && twin.name == operation.name) {
@@ -192,9 +201,9 @@ fn routes_are_apart(findings: &mut Findings, operations: &[OperationConfig]) {
         };
         if let Some(other) = operations[..index].iter().find(confused) {
             let message = format!(
-                "may be taken for the route of `{}`: they differ by a slash at the end, by upper and lower case, or by what \
-                 is encoded only; if these are other paths to the upstream, say so in both with `trailing_slash = \
-                 \"other\"` or `letter_case = \"other\"`",
+                "is ambiguous with the route of `{}`: the two differ only by a slash at the end, by upper \
+                 and lower case, or by percent-encoding; if they are different paths to the upstream, set \
+                 `trailing_slash = \"other\"` or `letter_case = \"other\"` in both operations",
                 other.name
             );
             findings.error(findings.origin(&path), &path, message);
@@ -206,8 +215,8 @@ fn routes_are_apart(findings: &mut Findings, operations: &[OperationConfig]) {
 fn tls_goes_together(findings: &mut Findings, config: &Config, source: IdentitySource) {
     let asks = findings.is_set("tls.client_ca");
     if source == IdentitySource::ClientCertificate && !asks && findings.are_readable(&["identity.source"]) {
-        let message = "\"client-certificate\" needs `client_ca` in `[tls]`, beside `certificate` and `key`: whose \
-                       certificates count";
+        let message = "\"client-certificate\" needs `client_ca` in `[tls]`, beside `certificate` and `key`: \
+                       the authorities of client certificates";
         findings.error(findings.origin("identity.source"), "identity.source", message);
     }
     if !findings.are_readable(&["upstream", "upstream_protocol"]) {

@@ -163,39 +163,48 @@ const LATE_ANSWER: Duration = Duration::from_secs(30);
 
 /// Settings of the top level.
 pub(crate) const GENERAL: &[Setting<Config>] = &[
-    setting!("listen", SocketAddr, listen, "Where clients connect"),
-    setting!("admin_listen", SocketAddr, admin_listen, "Where operators and monitoring connect"),
+    setting!("listen", SocketAddr, listen, "Address of the listener for clients"),
+    setting!(
+        "admin_listen",
+        SocketAddr,
+        admin_listen,
+        "Address of the admin listener, for operators and monitoring"
+    ),
     setting!(
         "admin_hosts",
         List<HostName>,
         admin_hosts,
-        "Without [[admin.token]]: by which names browsers may ask for admin_listen, beside localhost and its address"
+        "Without [[admin.token]]: host names by which browsers may open admin_listen, beside localhost and \
+         its address"
     ),
     setting!(
         "hosts",
         List<ServiceHost>,
         hosts,
-        "The names of the service: other hosts get 421, and the upstream gets Host as it came; without any, its own"
+        "Host names of the service: requests for others get 421, and the upstream gets the client's Host; \
+         without any, its own"
     ),
     setting!(
         "forwarded",
         Choice<ForwardedMode>,
         forwarded,
-        "X-Forwarded-For, -Proto, -Host and Forwarded from a trusted proxy: replaced, appended to, or passed on as they came"
+        "Treatment of X-Forwarded-For, -Proto, -Host and Forwarded from a trusted proxy (replace, append, \
+         or pass on unchanged)"
     ),
     setting!(
         "forwarded_from",
         List<ProxyRange>,
         forwarded_from,
-        "The proxies that are trusted for that, beside trusted_proxies of [identity]; any other peer's fields are replaced"
+        "Proxies whose forwarding fields are trusted, beside trusted_proxies of [identity]; any other \
+         peer's are replaced"
     ),
-    setting!("upstream", Uri, upstream, "The service that commands are passed on to"),
-    setting!("upstream_protocol", Choice<UpstreamProtocol>, upstream_protocol, "What the upstream speaks"),
+    setting!("upstream", Uri, upstream, "Address of the HTTP service behind the gateway"),
+    setting!("upstream_protocol", Choice<UpstreamProtocol>, upstream_protocol, "Protocol of the upstream"),
     setting!(
         "upstream_reuse",
         Choice<UpstreamReuse>,
         upstream_reuse,
-        "Whether a connection to the upstream is used again: for the same caller, or never"
+        "Reuse of a connection to the upstream (for the same caller, or never)"
     ),
     setting!(
         "upgrade",
@@ -203,9 +212,9 @@ pub(crate) const GENERAL: &[Setting<Config>] = &[
         upgrade,
         "The protocols that a connection may switch to: websocket, or an empty list"
     ),
-    setting!("store", StoreLocation, store, "Where records are kept: memory:, sqlite:PATH or postgres://…"),
-    setting!("log_format", Choice<LogFormat>, log_format, "How log lines are written"),
-    setting!("drain", WaitTime, drain, "How long a shutdown waits for running commands"),
+    setting!("store", StoreLocation, store, "Location of the store: memory:, sqlite:PATH or postgres://…"),
+    setting!("log_format", Choice<LogFormat>, log_format, "Format of log lines"),
+    setting!("drain", WaitTime, drain, "Longest wait of a shutdown for running commands"),
 ];
 
 impl Words for LogFormat {

@@ -4,11 +4,11 @@ use crate::catalogue::settings;
 use crate::engine::setting::SettingInfo;
 
 const HEADER: &str = "\
-# The configuration of semel: every setting, at its default.
-# To change one, take away the `#` in front of its name.
+# Configuration of Semel: every setting at its default.
+# To change a setting, remove the `#` in front of its name.
 #
-# Later wins: this file, variables (SEMEL_TTL), flags (--ttl). Only the settings at the top level and
-# those of [defaults] have variables and flags.
+# A flag (--ttl) overrides a variable (SEMEL_TTL), and a variable overrides this file. Only settings at the top
+# level and in [defaults] have flags and variables.
 ";
 
 /// Settings that belong to another choice than the example's.
@@ -39,27 +39,32 @@ fn between(last: &str, next: &str) -> String {
     };
     let begin = match next {
         "operation" => {
-            "# A rule for the commands of one route; as many as there are routes to name\n#[[operation]]"
+            "# A rule for the commands of one route; repeat the table for each route\n#[[operation]]"
                 .to_owned()
         }
         "operation.reconcile" => {
-            "# How a provider is asked what became of a command of this operation whose outcome is \
-                                  unknown\n#[operation.reconcile]"
+            "# The look-up at a provider for commands of this operation in state unknown\n\
+             #[operation.reconcile]"
                 .to_owned()
         }
-        "pass" => "# Requests that may have what is refused everywhere else; as many as there are routes to name\n#[[pass]]".to_owned(),
-        "webhook" => "# Who may send events about commands; as many as there are\n#[[webhook]]".to_owned(),
+        "pass" => {
+            "# An exemption of one route from refusals; repeat the table for each route\n#[[pass]]".to_owned()
+        }
+        "webhook" => {
+            "# A source of events about commands; repeat the table for each source\n#[[webhook]]".to_owned()
+        }
         "limit" => {
-            "# A tenant or caller that may use more, or less, than everybody; as many as there are\n#     [[limit]]"
+            "# The quotas of one tenant or caller, in place of [limits]; repeat the table for each\n\
+             #     [[limit]]"
                 .to_owned()
         }
         "encryption.key" => {
-            "# A key that what is stored can be read with; as many as there are, of which one is the current one\n\
+            "# An encryption key; repeat the table for each key. One of them is the current key\n\
              #     [[encryption.key]]"
                 .to_owned()
         }
         "admin.token" => {
-            "# Who may use the admin listener; as many as there are. Without any, it is for this machine only\n\
+            "# A token of the admin listener; repeat the table for each. Without any, it is for this machine only\n\
              #     [[admin.token]]"
                 .to_owned()
         }

@@ -30,17 +30,18 @@ const SHORT_LEASE: Duration = Duration::from_secs(1);
 /// Warns of every weak choice.
 pub(crate) fn config(findings: &mut Findings, config: &Config) {
     if config.store == StoreLocation::Memory {
-        findings.warn("store", "records are gone when the process ends: a retry after that runs again");
+        findings.warn("store", "records are lost when the process ends: a retry after that runs again");
     }
     admin(findings, config);
     if let PrincipalSource::TrustedHeaders { proxies, .. } = &config.identity
         && let Some(range) = proxies.iter().find(|range| range.is_everybody())
     {
-        let message = format!("{range} is everybody: any client can claim to be any caller");
+        let message = format!("{range} includes every address: any client can claim to be any caller");
         findings.warn("identity.trusted_proxies", message);
     }
     if let Some(range) = config.forwarded_from.iter().find(|range| range.is_everybody()) {
-        let message = format!("{range} is everybody: any client can claim to come from any address");
+        let message =
+            format!("{range} includes every address: any client can claim to come from any address");
         findings.warn("forwarded_from", message);
     }
     if config.forwarded != ForwardedMode::Set
@@ -73,7 +74,7 @@ pub(crate) fn config(findings: &mut Findings, config: &Config) {
         if operation.anonymous {
             let message = match config.identity {
                 PrincipalSource::None => {
-                    "means nothing with `source = \"none\"`: every caller is known as `local`"
+                    "has no effect with `source = \"none\"`: every caller is known as `local`"
                 }
                 _ => "a command of an unknown caller passes unprotected: its retry runs again",
             };
@@ -85,7 +86,8 @@ pub(crate) fn config(findings: &mut Findings, config: &Config) {
         }
     }
     for webhook in config.webhooks.iter().filter(|webhook| matches!(webhook.scheme, Scheme::Body(_))) {
-        let message = "its signatures have no time: whoever has seen an event can send it again at any time";
+        let message = "its signatures carry no time: anybody who has seen an event can send it again at any \
+                       time";
         findings.warn(&format!("webhook.{}.scheme", webhook.name), message);
     }
 }
@@ -93,7 +95,11 @@ pub(crate) fn config(findings: &mut Findings, config: &Config) {
 fn long_memory(findings: &mut Findings, prefix: &str, authorization: &Authorization) {
     let path = format!("{prefix}.authorize_cache");
     if authorization.cache > LONG_MEMORY && findings.is_set(&path) {
-        findings.warn(&path, "whoever may not any more goes on, and gets old responses, for as long as this");
+        findings.warn(
+            &path,
+            "a caller whose permission was revoked keeps access, and gets stored responses, for up to this \
+             time",
+        );
     }
 }
 
@@ -106,8 +112,8 @@ fn trailing_slash(findings: &mut Findings, prefix: &str, operation: &OperationCo
         .any(|path| findings.is_set(path));
     if operation.policy.trailing_slash == Spelling::Refuse && !is_meant {
         let message = format!(
-            "ends in a slash, and `{method} {without}` is refused: did you mean \"{method} {without}\"? If not, `trailing_slash` says \
-             what the path without the slash is"
+            "ends in a slash, and `{method} {without}` is refused: did you mean \"{method} {without}\"? If \
+             not, set `trailing_slash`, the treatment of the path without the slash"
         );
         findings.warn(&format!("{prefix}.match"), message);
     }
@@ -117,12 +123,13 @@ fn trailing_slash(findings: &mut Findings, prefix: &str, operation: &OperationCo
 fn look_up(findings: &mut Findings, prefix: &str, asked: &LookUpConfig) {
     let reading = &asked.reading;
     if reading.not_found == NotFound::NotExecuted && !reading.deduplicates {
-        let message = "a provider that shows commands late, or a wrong address, looks the same: the command can run twice";
+        let message = "a provider that shows commands late, or a wrong address, gives the same answer: the \
+                       command can run twice";
         findings.warn(&format!("{prefix}.not_found"), message);
     }
     if reading.reference.is_none() && asked.url.asks_by_query() {
-        let message = "a provider that does not know this parameter answers with other commands: say with `reference` \
-                       where in its answer the operation id is";
+        let message = "a provider that ignores this parameter answers with other commands: set `reference`, \
+                       the JSON Pointer to the operation id in its answer";
         findings.warn(&format!("{prefix}.url"), message);
     }
 }
@@ -141,7 +148,11 @@ fn policy(findings: &mut Findings, prefix: &str, policy: &Policy, in_the_clear: 
             policy.ttl < SHORT_TTL,
             "clients retry for longer than this after an outage: a retry after the ttl runs again",
         ),
-        ("lease", policy.lease < SHORT_LEASE, "a short pause of this process or its store ends the lease"),
+        (
+            "lease",
+            policy.lease < SHORT_LEASE,
+            "a short pause of this process or its store lets the lease expire",
+        ),
         (
             "on_lease_expired",
             policy.on_lease_expired == OnLeaseExpired::Rerun,
@@ -155,14 +166,14 @@ fn policy(findings: &mut Findings, prefix: &str, policy: &Policy, in_the_clear: 
         (
             "store_credentials",
             policy.store_credentials && in_the_clear,
-            "whoever can read the store can act as the caller: credentials are kept there in the clear until their \
-             command is carried out; `[encryption]` would change that",
+            "credentials are stored unencrypted until their command is executed, and anybody who can read \
+             the store can act as the caller: set `[encryption]`",
         ),
         (
             "keep_request",
             policy.keep_request == KeepRequest::WhileUnknown && in_the_clear,
-            "whoever can read the store can read requests: they are kept there in the clear until their outcome is known; \
-             `[encryption]` would change that",
+            "requests are stored unencrypted until their outcome is known, and anybody who can read the \
+             store can read them: set `[encryption]`",
         ),
     ];
     for (name, applies, message) in weak {
@@ -174,8 +185,9 @@ fn policy(findings: &mut Findings, prefix: &str, policy: &Policy, in_the_clear: 
     let profile = format!("{prefix}.profile");
     let is_silent = ["defaults", prefix].iter().all(|table| !findings.is_set(&format!("{table}.key")));
     if policy.profile == Profile::Stripe && findings.is_set(&profile) && is_silent {
-        let message = "commands without a key are refused, and Stripe's API takes them: write `key = \"optional\"` to let \
-                       them pass unprotected, or `key = \"required\"` to keep it so";
+        let message = "commands without a key are refused, but Stripe's API accepts them: write `key = \
+                       \"optional\"` to let them pass unprotected, or `key = \"required\"` to keep refusing \
+                       them";
         findings.warn(&profile, message);
     }
 }
@@ -184,14 +196,13 @@ fn policy(findings: &mut Findings, prefix: &str, policy: &Policy, in_the_clear: 
 fn admin(findings: &mut Findings, config: &Config) {
     let tokens = &config.admin_tokens;
     for token in tokens.iter().filter(|token| token.source.is_readable_by_others()) {
-        let message =
-            "others on this machine can read the token: take their rights away, as with `chmod 600`";
+        let message = "other users of this machine can read the token: run `chmod 600` on the file";
         findings.warn(&token.setting(), message);
     }
     let is_clear = config.admin_tls.is_none() && !config.admin_listen.ip().is_loopback();
     if !tokens.is_empty() && is_clear {
-        let message = "tokens come to this listener in the clear: whoever can listen on the network sees them; \
-                       `[admin_tls]` would change that";
+        let message = "tokens reach this listener unencrypted, and anybody on the network can read them: \
+                       set `[admin_tls]`";
         findings.warn("admin_listen", message);
     }
 }
@@ -206,7 +217,8 @@ fn tls(findings: &mut Findings, config: &Config) {
     ];
     for (path, own) in keys {
         if own.is_some_and(|own| is_readable_by_others(&own.key)) {
-            let message = "others on this machine can read the private key: take their rights away, as with `chmod 600`";
+            let message = "other users of this machine can read the private key: run `chmod 600` on the \
+                           file";
             findings.warn(path, message);
         }
     }
@@ -220,8 +232,8 @@ fn tls(findings: &mut Findings, config: &Config) {
     };
     if config.tls.is_none() && !config.listen.ip().is_loopback() {
         let message = format!(
-            "{credentials} cross the network in the clear, and whoever sees one can be its caller: set `[tls]`, unless \
-             something in front ends TLS and nobody else reaches this address"
+            "{credentials} cross the network unencrypted, and anybody who sees one can act as its caller: \
+             set `[tls]`, unless a proxy in front terminates TLS and nobody else reaches this address"
         );
         findings.warn("listen", message);
     }

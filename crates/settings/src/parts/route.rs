@@ -58,11 +58,11 @@ impl Route {
         }
         if !path.is_ascii() {
             return Err(because(
-                "a request's path is ASCII: write anything else as it arrives, percent-encoded",
+                "a request's path is ASCII: write other characters percent-encoded, as they arrive",
             ));
         }
         if path.contains(['?', '#']) {
-            return Err(because("a query is no part of the path"));
+            return Err(because("a route has no query: remove it"));
         }
         let mut alone = matchit::Router::new();
         alone.insert(path, ()).map_err(|error| because(pattern_error(&error)))?;
@@ -74,7 +74,7 @@ impl Route {
 fn pattern_error(error: &matchit::InsertError) -> &'static str {
     match error {
         matchit::InsertError::InvalidParamSegment => "a segment holds at most one `{name}`",
-        matchit::InsertError::InvalidCatchAll => "`{*name}` stands at the end",
+        matchit::InsertError::InvalidCatchAll => "`{*name}` must be the last segment",
         _ => "a placeholder is written `{name}`",
     }
 }

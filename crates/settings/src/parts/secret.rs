@@ -77,7 +77,7 @@ pub(crate) fn one_source(
 ) {
     let sources = ["file", "env", "command"];
     if entries.iter().filter(|entry| sources.contains(&entry.name.as_str())).count() != 1 {
-        let message = format!("expected one of `file`, `env` and `command`: where {what} comes from");
+        let message = format!("expected exactly one of `file`, `env` and `command`, the source of {what}");
         findings.error(origin.clone(), prefix, message);
     }
 }

@@ -93,10 +93,10 @@ impl ServiceTls {
         let set = named.into_iter().filter(|(_, path)| path.is_some()).map(|(name, _)| name);
         let fault = |name: &str, message: String| TlsFault { setting: format!("{prefix}{name}"), message };
         if !is_encrypted {
-            let message = "means nothing while the address does not begin with https://: write https://";
+            let message = "has no effect unless the address begins with https://: write https://";
             return set.map(|name| fault(name, message.to_owned())).collect();
         }
-        let needs = |other: &str, why: &str| format!("needs `{prefix}{other}` beside it: {why}");
+        let needs = |other: &str, why: &str| format!("also needs `{prefix}{other}`: {why}");
         match (&self.certificate, &self.key) {
             (Some(_), None) => vec![fault("certificate", needs("key", "the file with its private key"))],
             (None, Some(_)) => {
@@ -128,8 +128,7 @@ pub(crate) fn check(
 /// Warns of a private key that others can read, if it is set here.
 pub(crate) fn private_key(findings: &mut Findings, path: &str, tls: &ServiceTls) {
     if findings.is_set(path) && tls.key.as_ref().is_some_and(|key| is_readable_by_others(key)) {
-        let message =
-            "others on this machine can read the private key: take their rights away, as with `chmod 600`";
+        let message = "other users of this machine can read the private key: run `chmod 600` on the file";
         findings.warn(path, message);
     }
 }
@@ -138,7 +137,7 @@ pub(crate) fn private_key(findings: &mut Findings, path: &str, tls: &ServiceTls)
 pub(crate) fn exposed(findings: &mut Findings, path: &str, what: &str) {
     if findings.is_set(path) {
         let message =
-            format!("{what} the network in the clear, where others can read and use them: use https");
+            format!("{what} the network unencrypted, where others can read and use them: use https");
         findings.warn(path, message);
     }
 }

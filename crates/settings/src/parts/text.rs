@@ -30,7 +30,9 @@ impl ValueKind for VariableName {
     fn parse(text: &str) -> Result<VariableName, ValueRefusal> {
         let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_';
         if text.is_empty() || text.starts_with(|c: char| c.is_ascii_digit()) || !text.chars().all(allowed) {
-            return Err(ValueRefusal::Because("the secret itself does not belong here".to_owned()));
+            return Err(ValueRefusal::Because(
+                "write the name of the variable, never the secret itself".to_owned(),
+            ));
         }
         Ok(VariableName(text.to_owned()))
     }

@@ -60,7 +60,8 @@ pub(crate) fn twofold(findings: &mut Findings, prefix: &str, lists: &[(&str, &[S
     let (Some((first, _)), second) = (holders.next(), holders.next()) else { return };
     let path = format!("{prefix}.{}", second.map_or(*first, |(name, _)| *name));
     if findings.is_set(&path) {
-        let message = format!("\"{word}\" is there twice, also in `{first}`, and would mean two things");
+        let message =
+            format!("\"{word}\" is listed twice, also in `{first}`: a word has one meaning, so list it once");
         findings.error(findings.origin(&path), &path, message);
     }
 }

@@ -69,12 +69,12 @@ pub(crate) struct TokenTable {
 
 /// `[[admin.token]]`: exactly one of `file`, `env` and `command`.
 pub(crate) const ADMIN_TOKEN: &[Setting<TokenTable>] = &[
-    setting!("name", Maybe<TokenName>, name, "Who has the token, as logs and notes say it", "\"alice\""),
+    setting!("name", Maybe<TokenName>, name, "Name of the token's holder, in logs and notes", "\"alice\""),
     setting!(
         "role",
         Maybe<Choice<Role>>,
         role,
-        "Look, but at no body; or look at everything, and act",
+        "Rights of the token (to read all but bodies, or to read everything and act)",
         "\"viewer\""
     ),
     setting!(
@@ -88,14 +88,14 @@ pub(crate) const ADMIN_TOKEN: &[Setting<TokenTable>] = &[
         "env",
         Maybe<VariableName>,
         secret.env,
-        "Or the variable that holds it",
+        "Or the environment variable that holds the token",
         "\"ADMIN_TOKEN_ALICE\""
     ),
     setting!(
         "command",
         Maybe<CommandLine>,
         secret.command,
-        "Or the program that prints it, with its arguments; run once at the start, without a shell",
+        "Or the program that prints the token, with its arguments; run once at the start, without a shell",
         "[\"pass\", \"show\", \"semel/alice\"]"
     ),
 ];
@@ -147,8 +147,7 @@ fn read_token(findings: &mut Findings, value: &SettingValue) -> Option<TokenTabl
     read_table(findings, &prefix, ADMIN_TOKEN, &mut token, entries);
     for required in ["name", "role"] {
         if !entries.iter().any(|entry| entry.name == required) {
-            let message =
-                "missing: every token has a `name`, by which notes call whoever used it, and a `role`";
+            let message = "missing: every token needs a `name`, which logs and notes show, and a `role`";
             findings.error(value.origin.clone(), &format!("{prefix}.{required}"), message);
         }
     }
@@ -167,7 +166,7 @@ pub(crate) fn check(findings: &mut Findings, table: &AdminTable, listen: SocketA
     let is_open = table.tokens.is_empty() && !table.are_more;
     if is_open && !listen.ip().is_loopback() && findings.are_readable(&["admin_listen"]) {
         let message = format!(
-            "{listen} can be reached from elsewhere, and nobody would be asked who they are: name who may with \
+            "{listen} is reachable from other machines, and without tokens anybody could use it: add an \
              `[[admin.token]]`, or listen on a loopback address such as 127.0.0.1"
         );
         findings.error(findings.origin("admin_listen"), "admin_listen", message);

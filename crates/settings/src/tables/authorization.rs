@@ -38,31 +38,32 @@ pub(crate) const AUTHORIZATION: &[Setting<Authorization>] = &[
         "authorize_url",
         OrOff<ServiceAddress>,
         url,
-        "Who is asked whether a caller may, for each command and each replay"
+        "Address of the service that authorizes the caller of each command and each replay"
     ),
-    setting!("authorize_timeout", Period, timeout, "How long that answer may take; then nothing runs"),
+    setting!("authorize_timeout", Period, timeout, "Timeout of an authorization; after it, nothing runs"),
     setting!(
         "authorize_cache",
         WaitTime,
         cache,
-        "How long a yes is remembered, for a caller and an operation"
+        "Time for which a permission is cached, for a caller and an operation"
     ),
     setting!(
         "authorize_ca",
         OrOff<FilePath>,
         tls.ca,
-        "With authorize_url at https://: the file with the authorities that its certificate is checked against, instead of the system's"
+        "With authorize_url at https://: file with the certificate authorities to trust, instead of the \
+         system's"
     ),
     setting!(
         "authorize_certificate",
         OrOff<FilePath>,
         tls.certificate,
-        "With authorize_url at https://: the file with the certificate that it is shown"
+        "With authorize_url at https://: file with the gateway's client certificate"
     ),
     setting!(
         "authorize_key",
         OrOff<FilePath>,
         tls.key,
-        "With authorize_url at https://: the file with the private key of that certificate"
+        "With authorize_url at https://: file with the private key of the client certificate"
     ),
 ];

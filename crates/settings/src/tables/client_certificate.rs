@@ -91,7 +91,8 @@ pub(crate) fn check(findings: &mut Findings, table: &CertificateTable) -> Option
         None => CertificateTenant::Field(table.tenant_field),
         Some(name) => {
             if findings.is_set("identity.tenant_field") {
-                let message = "says who the tenant is, and so does `fixed_tenant`: take one of them away";
+                let message = "conflicts with `fixed_tenant`, which also names the tenant: remove one of \
+                               them";
                 findings.error(findings.origin("identity.tenant_field"), "identity.tenant_field", message);
             }
             CertificateTenant::Fixed(name.clone())

@@ -58,16 +58,27 @@ pub(crate) const CORS: &[Setting<CorsSettings>] = &[
         "origins",
         List<CorsOrigin>,
         origins,
-        "The origins whose pages may read the gateway's own answers, or \"*\"; those of the upstream are its own affair"
+        "Origins whose pages may read the gateway's own answers, or \"*\"; the upstream decides about its \
+         answers itself"
     ),
-    setting!("credentials", Switch, credentials, "Whether browsers may send cookies with such requests"),
+    setting!(
+        "credentials",
+        Switch,
+        credentials,
+        "Permission for browsers to send cookies with such requests"
+    ),
     setting!(
         "preflight",
         Choice<Preflight>,
         preflight,
-        "Who answers the preflights of commands and other routes of the upstream"
+        "Side that answers the preflights of commands and other routes of the upstream"
     ),
-    setting!("max_age", WaitTime, max_age, "How long browsers remember the gateway's answer to a preflight"),
+    setting!(
+        "max_age",
+        WaitTime,
+        max_age,
+        "Time for which browsers cache the gateway's answer to a preflight"
+    ),
 ];
 
 impl Words for Preflight {
@@ -122,12 +133,12 @@ pub(crate) fn check(findings: &mut Findings, cors: &CorsSettings) {
     }
     if cors.credentials && cors.origins.contains(&CorsOrigin::Any) {
         let path = "cors.credentials";
-        let message = "browsers send no credentials where `origins` is \"*\": name the origins";
+        let message = "browsers send no credentials if `origins` is \"*\": list the origins";
         findings.error(findings.origin(path), path, message);
     }
     for path in ["cors.credentials", "cors.preflight", "cors.max_age"] {
         if cors.origins.is_empty() && findings.is_set(path) {
-            findings.warn(path, "means nothing without `origins`");
+            findings.warn(path, "has no effect without `origins`");
         }
     }
 }

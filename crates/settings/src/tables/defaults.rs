@@ -16,90 +16,107 @@ use crate::parts::scalar::{Count, Period, Size, SizeUpTo, Switch, WaitTime};
 
 /// Settings of `[defaults]`; an `[[operation]]` may override each.
 pub(crate) const DEFAULTS: &[Setting<Policy>] = &[
-    setting!("mode", Choice<Mode>, mode, "When a command is carried out"),
-    setting!("start_within", Period, start_within, "How long a command of mode async may wait to be started"),
+    setting!("mode", Choice<Mode>, mode, "Time of execution (while the client waits, or later by a worker)"),
+    setting!(
+        "start_within",
+        Period,
+        start_within,
+        "With mode async: deadline for a worker to start a command"
+    ),
     setting!(
         "store_credentials",
         Switch,
         store_credentials,
-        "Whether a request that is kept (mode async, keep_request) has every field, credentials included"
+        "Storage of every field of a kept request (mode async, keep_request), credentials included"
     ),
     setting!(
         "store_request_headers",
         List<HeaderName>,
         store_request_headers,
-        "Fields of a request that is kept (mode async, keep_request) beside those of content, negotiation and tracing"
+        "Additional fields of a kept request (mode async, keep_request), beside those of content, \
+         negotiation and tracing"
     ),
     setting!(
         "keep_request",
         Choice<KeepRequest>,
         keep_request,
-        "Whether the request is kept from the claim until the outcome is known, for those who look into an unknown outcome"
+        "Storage of the request from the claim until the outcome is known, as a help with unknown outcomes"
     ),
-    setting!("key", Choice<KeyRequirement>, key, "Whether a command must carry a key"),
-    setting!("key_syntax", Choice<KeySyntax>, key_rules.syntax, "How keys may be spelled"),
+    setting!("key", Choice<KeyRequirement>, key, "Idempotency-Key of a command"),
+    setting!(
+        "key_syntax",
+        Choice<KeySyntax>,
+        key_rules.syntax,
+        "Accepted syntax of keys (quoted or bare, or quoted only)"
+    ),
     setting!(
         "key_min_length",
         Count<1, MAX_FIELD_BYTES>,
         key_rules.min_length,
-        "The fewest characters of a key; with profile stripe the default is 1"
+        "Shortest key, in characters; with profile stripe the default is 1"
     ),
-    setting!("key_max_length", Count<1, MAX_FIELD_BYTES>, key_rules.max_length, "The most characters of a key"),
+    setting!("key_max_length", Count<1, MAX_FIELD_BYTES>, key_rules.max_length, "Longest key, in characters"),
     setting!(
         "profile",
         Choice<Profile>,
         profile,
-        "The form of problem answers: problem documents of the IETF, or errors of Stripe"
+        "Format of error answers (problem documents of the IETF, or errors of Stripe)"
     ),
-    setting!("ttl", Period, ttl, "How long a settled record is kept, from completion"),
-    setting!("lease", Period, lease, "How long a claim holds; renewed while the command runs"),
-    setting!("timeout", Period, timeout, "The longest one call of the upstream may take"),
+    setting!("ttl", Period, ttl, "Time for which a settled record is kept, from completion"),
+    setting!("lease", Period, lease, "Length of the lease of a claim; renewed while the command runs"),
+    setting!("timeout", Period, timeout, "Timeout of one call to the upstream"),
     setting!(
         "late_answer",
         OrOff<Period>,
         late_answer,
-        "How long an answer is still read after timeout, if the request was sent whole"
+        "Time after timeout in which a late answer is still read, if the request was sent whole"
     ),
-    setting!("wait", WaitTime, wait, "How long a concurrent duplicate waits for the winner"),
+    setting!("wait", WaitTime, wait, "Longest wait of a concurrent duplicate for the first request's answer"),
     setting!(
         "in_progress",
         Choice<InProgress>,
         in_progress,
-        "What a duplicate gets while the first still runs"
+        "Answer to a duplicate while the first request still runs"
     ),
-    setting!("on_lease_expired", Choice<OnLeaseExpired>, on_lease_expired, "What a lease that ended means"),
+    setting!("on_lease_expired", Choice<OnLeaseExpired>, on_lease_expired, "Meaning of an expired lease"),
     setting!(
         "on_server_error",
         Choice<OnServerError>,
         on_server_error,
-        "What a 408 or 5xx of the upstream means"
+        "Meaning of a 408 or 5xx of the upstream"
     ),
-    setting!("on_expired", Choice<OnExpired>, on_expired, "What a retry after the ttl gets"),
-    setting!("tombstone_ttl", Period, tombstone_ttl, "How long on_expired = \"refuse\" remembers a key"),
+    setting!("on_expired", Choice<OnExpired>, on_expired, "Treatment of a retry after the ttl"),
+    setting!(
+        "tombstone_ttl",
+        Period,
+        tombstone_ttl,
+        "Time for which on_expired = \"refuse\" remembers a key"
+    ),
     setting!(
         "quarantine_margin",
         WaitTime,
         quarantine_margin,
-        "Added to lease, timeout and late_answer before a verdict of not-executed may free a key"
+        "Margin of the quarantine, added to lease, timeout and late_answer before a not-executed verdict \
+         may free a key"
     ),
     setting!(
         "not_executed_statuses",
         List<StatusCode>,
         not_executed_statuses,
-        "Answers by which the upstream says that it did nothing"
+        "Statuses by which the upstream declares that it did nothing"
     ),
     setting!("max_request", Size<0>, max_request, "The largest body of a command"),
     setting!(
         "max_request_age",
         OrOff<Period>,
         max_request_age,
-        "How old a request may be by its timestamp_header"
+        "Largest age of a request, by its timestamp_header"
     ),
     setting!(
         "timestamp_header",
         HeaderName,
         timestamp_header,
-        "The header that says when a request was made"
+        "Header with the time at which a request was made"
     ),
     setting!(
         "max_stored_response",
@@ -111,7 +128,7 @@ pub(crate) const DEFAULTS: &[Setting<Policy>] = &[
         "store_response",
         Choice<StoreResponse>,
         store_response,
-        "What is stored of a response: all of it, its head, or the address of what was made"
+        "Stored part of a response (all of it, its head, or the address of the created resource)"
     ),
     setting!(
         "store_headers_except",
@@ -123,13 +140,15 @@ pub(crate) const DEFAULTS: &[Setting<Policy>] = &[
         "trailing_slash",
         Choice<Spelling>,
         trailing_slash,
-        "What a path is that differs from an operation's by a slash at the end only: refused, the same, or another"
+        "Treatment of a path that differs from an operation's only by a slash at the end (refused, the \
+         same, or another)"
     ),
     setting!(
         "letter_case",
         Choice<Spelling>,
         letter_case,
-        "What a path is that differs from an operation's by upper and lower case only: refused, the same, or another"
+        "Treatment of a path that differs from an operation's only by upper and lower case (refused, the \
+         same, or another)"
     ),
     setting!("needs_tier", Tier, needs_tier, "The tier that the store must promise for a command to run"),
 ];

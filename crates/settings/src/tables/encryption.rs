@@ -70,39 +70,40 @@ pub(crate) const ENCRYPTION: &[Setting<EncryptionTable>] = &[
         "current",
         Maybe<KeyId>,
         current,
-        "The id of the key that stored responses and requests are encrypted under; without it, nothing is",
+        "Id of the key that encrypts stored responses and requests; without it, nothing is encrypted",
         "\"2026-11\""
     ),
     setting!(
         "plaintext",
         Choice<Plaintext>,
         plaintext,
-        "What becomes of stored data that is not encrypted: `refuse` it once `semel keys rotate` has encrypted everything"
+        "Treatment of stored data that is not encrypted (refuse it once `semel keys rotate` has encrypted \
+         everything)"
     ),
 ];
 
 /// `[[encryption.key]]`: exactly one of `file`, `env` and `command`.
 pub(crate) const ENCRYPTION_KEY: &[Setting<KeyTable>] = &[
-    setting!("id", Maybe<KeyId>, id, "What records call the key", "\"2026-11\""),
+    setting!("id", Maybe<KeyId>, id, "Id of the key, as records name it", "\"2026-11\""),
     setting!(
         "file",
         Maybe<FilePath>,
         secret.file,
-        "The file that holds it: 32 bytes, as hexadecimal digits or base64",
+        "File that holds the key: 32 bytes, as hexadecimal digits or base64",
         "\"/etc/semel/2026-11.key\""
     ),
     setting!(
         "env",
         Maybe<VariableName>,
         secret.env,
-        "Or the variable that holds it",
+        "Or the environment variable that holds the key",
         "\"STORE_KEY_2026_11\""
     ),
     setting!(
         "command",
         Maybe<CommandLine>,
         secret.command,
-        "Or the program that prints it, with its arguments; run once at the start, without a shell",
+        "Or the program that prints the key, with its arguments; run once at the start, without a shell",
         "[\"pass\", \"show\", \"semel/2026-11\"]"
     ),
 ];
@@ -176,7 +177,7 @@ pub(crate) fn check(findings: &mut Findings, table: &EncryptionTable) -> Option<
     }
     let Some(current) = &table.current else {
         let first = table.keys.first()?.origin.clone().unwrap_or(Origin::Default);
-        let message = "missing: the id of the key that what is written is encrypted under";
+        let message = "missing: the id of the key that encrypts new data";
         findings.error(first, "encryption.current", message);
         return None;
     };
@@ -196,7 +197,7 @@ pub(crate) fn check(findings: &mut Findings, table: &EncryptionTable) -> Option<
 /// Warns of key files that others can read.
 pub(crate) fn warn(findings: &mut Findings, encryption: &Encryption) {
     for key in encryption.keys.iter().filter(|key| key.source.is_readable_by_others()) {
-        let message = "others on this machine can read the key: take their rights away, as with `chmod 600`";
+        let message = "other users of this machine can read the key: run `chmod 600` on the file";
         findings.warn(&key.setting(), message);
     }
 }

@@ -101,8 +101,8 @@ pub(crate) fn check(
 ) -> Option<IntrospectionSettings> {
     let url = "identity.introspection_url";
     if !findings.is_set(url) {
-        let message = "missing: who is shown a token, such as \"https://auth.example/introspect\"; `source = \
-                       \"introspection\"` needs it";
+        let message = "missing: the address of the introspection service, such as \
+                       \"https://auth.example/introspect\"; `source = \"introspection\"` needs it";
         findings.error(findings.origin("identity.source"), url, message);
     }
     let credential = "identity.introspection_authorization_env";
@@ -112,7 +112,7 @@ pub(crate) fn check(
     }
     let claim = "identity.tenant_claim";
     if findings.is_set(claim) && certificate.fixed_tenant.is_some() {
-        let message = "says who the tenant is, and so does `fixed_tenant`: take one of them away";
+        let message = "conflicts with `fixed_tenant`, which also names the tenant: remove one of them";
         findings.error(findings.origin(claim), claim, message);
     }
     service::check(findings, ("identity", ""), tls, own.url.as_ref());
@@ -142,11 +142,12 @@ pub(crate) fn check(
 pub(crate) fn warn(findings: &mut Findings, settings: &IntrospectionSettings) {
     service::private_key(findings, "identity.key", &settings.tls);
     if settings.url.is_exposed() {
-        let message = "tokens cross the network in the clear, and an attacker there can answer with any caller: use https";
+        let message = "tokens cross the network unencrypted, and an attacker there can answer with any \
+                       caller: use https";
         findings.warn("identity.introspection_url", message);
     }
     if settings.cache > LONG_MEMORY {
-        let message = "a caller who was logged out goes on, and gets old responses, for as long as this";
+        let message = "a caller who logged out keeps access, and gets stored responses, for up to this time";
         findings.warn("identity.introspection_cache", message);
     }
 }

@@ -144,8 +144,8 @@ pub(crate) const REQUIRED: [(&str, &str); 3] = [
         "identity.jwks",
         "the issuer's keys, in a file or at an address such as \"https://issuer.example/jwks.json\"",
     ),
-    ("identity.issuer", "who makes the tokens, as their `iss` says it"),
-    ("identity.audience", "for whom they are made, as their `aud` says it"),
+    ("identity.issuer", "the issuer of the tokens, their claim `iss`"),
+    ("identity.audience", "the audience of the tokens, their claim `aud`"),
 ];
 
 /// Largest leeway: with a larger one, clocks are wrong, and an expired token is valid for too long.
@@ -161,14 +161,13 @@ pub(crate) fn check(findings: &mut Findings, table: &JwtTable, tls: &ServiceTls)
     }
     if table.algorithms.is_empty() {
         let path = "identity.algorithms";
-        let message =
-            "allows none, so nobody could send a command: expected at least one, such as [\"RS256\"]";
+        let message = "is empty, so every token would be refused: expected at least one, such as [\"RS256\"]";
         findings.error(findings.origin(path), path, message);
     }
     if table.leeway > MAX_LEEWAY {
         let path = "identity.leeway";
         let message =
-            "a token would be good for more than 10 minutes after its end: expected \"10m\" or less";
+            "a token would stay valid for more than 10 minutes after it expires: expected \"10m\" or less";
         findings.error(findings.origin(path), path, message);
     }
     let address = match &table.jwks {
@@ -197,13 +196,12 @@ pub(crate) fn warn(findings: &mut Findings, settings: &JwtSettings) {
     service::private_key(findings, "identity.key", &settings.tls);
     let KeySource::Url(address) = &settings.keys else { return };
     if address.is_exposed() {
-        let message =
-            "whoever is between here and there can say which keys are good, and be any caller: use https";
+        let message = "an attacker on the network can replace the keys, and act as any caller: use https";
         findings.warn("identity.jwks", message);
     }
     if settings.algorithms.contains(&SigningAlgorithm::Hs256) {
         let message =
-            "with HS256, keys are shared secrets, and whoever can ask that address has them: use a file";
+            "keys of HS256 are shared secrets, and anybody who can fetch that address has them: use a file";
         findings.warn("identity.jwks", message);
     }
 }

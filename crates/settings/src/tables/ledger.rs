@@ -41,69 +41,64 @@ pub(crate) const LEDGER: &[Setting<LedgerTable>] = &[
         "theirs",
         Maybe<Text>,
         settings.theirs,
-        "What others say was done: a file, or an address that answers with one",
+        "Their ledger: a file, or an address that answers with one",
         "\"http://127.0.0.1:4000/charges.ndjson\""
     ),
-    setting!("ours", Text, settings.ours, "What we believe was done: store, or a file"),
-    setting!("interval", Period, interval, "How long from one comparison to the next"),
-    setting!("first_after", WaitTime, first_after, "How long from the start to the first comparison"),
+    setting!("ours", Text, settings.ours, "Our ledger: store, or a file"),
+    setting!("interval", Period, interval, "Interval between two comparisons"),
+    setting!("first_after", WaitTime, first_after, "Delay from the start to the first comparison"),
     setting!(
         "reference",
         Maybe<Text>,
         settings.reference,
-        "The column or member that both know an entry by",
+        "Column or member that identifies an entry in both ledgers",
         "\"reference\""
     ),
     setting!(
         "compare",
         List<Text>,
         settings.compare,
-        "Columns or members that must be the same; with a file as ours"
+        "Columns or members that must be equal in both ledgers; only with a file as ours"
     ),
     setting!(
         "time",
         Maybe<Text>,
         settings.time,
-        "The column or member that says when an entry was made",
+        "Column or member with the time of an entry",
         "\"createdAt\""
     ),
     setting!(
         "their_reference",
         Maybe<Text>,
         settings.their_reference,
-        "What the reference is called in theirs, if otherwise",
+        "Name of the reference in theirs, if it differs",
         "\"idempotencyKey\""
     ),
     setting!(
         "their_compare",
         List<Text>,
         settings.their_compare,
-        "What compare is called in theirs, if otherwise"
+        "Names of the compared values in theirs, if they differ"
     ),
     setting!(
         "their_time",
         Maybe<Text>,
         settings.their_time,
-        "What the time is called in theirs, if otherwise",
+        "Name of the time in theirs, if it differs",
         "\"created\""
     ),
-    setting!(
-        "our_filter",
-        List<ConditionKind>,
-        settings.our_filter,
-        "Which of our entries count: NAME=VALUE"
-    ),
+    setting!("our_filter", List<ConditionKind>, settings.our_filter, "Filter on our entries: NAME=VALUE"),
     setting!(
         "their_filter",
         List<ConditionKind>,
         settings.their_filter,
-        "Which of their entries count: NAME=VALUE"
+        "Filter on their entries: NAME=VALUE"
     ),
     setting!(
         "strip_suffix",
         Maybe<Text>,
         settings.strip_suffix,
-        "Their references end where this first stands in them",
+        "Text at which their references are cut: it and everything after it is removed",
         "\":\""
     ),
     setting!(
@@ -113,50 +108,60 @@ pub(crate) const LEDGER: &[Setting<LedgerTable>] = &[
         "With ours from the store: only records of this operation",
         "\"payments.create\""
     ),
-    setting!("grace", WaitTime, settings.grace, "What is younger is not missed: it may be on its way"),
-    setting!("max_age", OrOff<Period>, settings.max_age, "What is older is not missed: it may be forgotten"),
+    setting!(
+        "grace",
+        WaitTime,
+        settings.grace,
+        "Age below which an entry does not count as missing: it may still be on its way"
+    ),
+    setting!(
+        "max_age",
+        OrOff<Period>,
+        settings.max_age,
+        "Age above which an entry does not count as missing: the other side may have deleted it"
+    ),
     setting!(
         "format",
         Maybe<Choice<Format>>,
         settings.format,
-        "How both are written, if their names do not say so",
+        "Format of both ledgers, if their file names do not show it",
         "\"csv\""
     ),
     setting!(
         "their_format",
         Maybe<Choice<Format>>,
         settings.their_format,
-        "How theirs is written, if otherwise",
+        "Format of theirs, if it differs",
         "\"ndjson\""
     ),
     setting!(
         "authorization_env",
         Maybe<Text>,
         settings.authorization_env,
-        "With an address: the variable that holds the value of Authorization",
+        "With an address: environment variable with the value of the Authorization header",
         "\"PROVIDER_AUTHORIZATION\""
     ),
-    setting!("timeout", Period, settings.timeout, "The longest that reading from an address may take"),
-    setting!("max_size", Size<1024>, settings.max_size, "The most that is read from an address"),
+    setting!("timeout", Period, settings.timeout, "Timeout for reading from an address"),
+    setting!("max_size", Size<1024>, settings.max_size, "Largest ledger that is read from an address"),
     setting!(
         "ca",
         Maybe<FilePath>,
         settings.tls.ca,
-        "With an https:// address: the file with the authorities that its certificate is checked against, instead of the system's",
+        "With an https:// address: file with the certificate authorities to trust, instead of the system's",
         "\"/etc/semel/ca.crt\""
     ),
     setting!(
         "certificate",
         Maybe<FilePath>,
         settings.tls.certificate,
-        "With an https:// address: the file with the certificate that it is shown",
+        "With an https:// address: file with the gateway's client certificate",
         "\"/etc/semel/gateway.crt\""
     ),
     setting!(
         "key",
         Maybe<FilePath>,
         settings.tls.key,
-        "With an https:// address: the file with the private key of that certificate",
+        "With an https:// address: file with the private key of the client certificate",
         "\"/etc/semel/gateway.key\""
     ),
 ];
@@ -178,7 +183,8 @@ pub(crate) fn check(findings: &mut Findings, table: &LedgerTable) -> Option<Ledg
     }
     let inputs = [("ours", Some(&table.settings.ours)), ("theirs", table.settings.theirs.as_ref())];
     if let Some((name, _)) = inputs.into_iter().find(|(_, place)| place.is_some_and(|place| place == INPUT)) {
-        let message = "the standard input is for `semel reconcile ledger`: expected a file or an address";
+        let message = "only `semel reconcile ledger` reads the standard input: expected a file or an \
+                       address";
         findings.error(findings.origin(&path(name)), &path(name), message);
         return None;
     }

@@ -18,60 +18,60 @@ pub(crate) const LIMITS: &[Setting<Limits>] = &[
         "tenant_new_keys",
         OrOff<PerTime>,
         tenant.new_keys,
-        "How many commands with new keys each tenant may begin in a time"
+        "Rate of commands with new keys, for each tenant"
     ),
     setting!(
         "tenant_lookups",
         OrOff<PerTime>,
         tenant.lookups,
-        "How many commands and questions each tenant may send in a time"
+        "Rate of commands and of questions about operations, for each tenant"
     ),
     setting!(
         "tenant_active_keys",
         OrOff<KeyCount>,
         tenant.active_keys,
-        "How many keys each tenant may have at a time"
+        "Largest number of live keys, for each tenant"
     ),
     setting!(
         "tenant_stored_bytes",
         OrOff<Volume>,
         tenant.stored_bytes,
-        "How much may be stored for each tenant at a time"
+        "Largest size of all stored records, for each tenant"
     ),
     setting!(
         "caller_new_keys",
         OrOff<PerTime>,
         caller.new_keys,
-        "How many commands with new keys each caller may begin in a time"
+        "Rate of commands with new keys, for each caller"
     ),
     setting!(
         "caller_lookups",
         OrOff<PerTime>,
         caller.lookups,
-        "How many commands and questions each caller may send in a time"
+        "Rate of commands and of questions about operations, for each caller"
     ),
     setting!(
         "caller_active_keys",
         OrOff<KeyCount>,
         caller.active_keys,
-        "How many keys each caller may have at a time"
+        "Largest number of live keys, for each caller"
     ),
     setting!(
         "caller_stored_bytes",
         OrOff<Volume>,
         caller.stored_bytes,
-        "How much may be stored for each caller at a time"
+        "Largest size of all stored records, for each caller"
     ),
 ];
 
 /// `[[limit]]`.
 pub(crate) const LIMIT: &[Setting<LimitTable>] = &[
-    setting!("tenant", Maybe<PrincipalName>, tenant, "Whose limit it is", "\"acme\""),
+    setting!("tenant", Maybe<PrincipalName>, tenant, "Tenant of the limit", "\"acme\""),
     setting!(
         "caller",
         Maybe<PrincipalName>,
         caller,
-        "Of which caller; without it, of all its callers together",
+        "Caller of the limit; without it, all callers of the tenant together",
         "\"batch\""
     ),
     setting!(
@@ -142,7 +142,7 @@ pub(crate) fn read(findings: &mut Findings, value: &SettingValue) -> Option<Exce
     let mut table = LimitTable::default();
     read_table(findings, &prefix, LIMIT, &mut table, entries);
     if !entries.iter().any(|entry| entry.name == "tenant") {
-        let message = "missing: it says whose limit this is";
+        let message = "missing: the tenant of the limit";
         findings.error(value.origin.clone(), &format!("{prefix}.tenant"), message);
     }
     if table.allowance == Allowance::default() {
@@ -170,7 +170,7 @@ pub(crate) fn check(findings: &mut Findings, limits: &Limits) {
             findings.error(
                 findings.origin(&path),
                 &path,
-                "another `[[limit]]` is about the same one already",
+                "another `[[limit]]` has the same tenant and caller",
             );
         }
     }
@@ -178,8 +178,8 @@ pub(crate) fn check(findings: &mut Findings, limits: &Limits) {
         if let (Some(new_keys), Some(lookups)) = (allowance.new_keys, allowance.lookups)
             && per_second(new_keys) > per_second(lookups)
         {
-            let message =
-                "more new keys than look-ups: every new key is looked up, so this many are never reached";
+            let message = "a higher rate than that of look-ups: every new key is also a look-up, so it is never \
+                 reached";
             findings.warn(&format!("limits.{whose}_new_keys"), message);
         }
     }
@@ -209,7 +209,9 @@ impl ValueKind for PerTime {
         let per = per.filter(|per| (Duration::from_millis(1)..=LONGEST).contains(per));
         let per = per.ok_or(ValueRefusal::Unexpected)?;
         Rate::new(count, per).ok_or_else(|| {
-            ValueRefusal::Because("it must be at least one, and no more than a time can hold".into())
+            ValueRefusal::Because(
+                "the count must be at least one, and at most one for each nanosecond".into(),
+            )
         })
     }
 

@@ -134,110 +134,119 @@ pub(crate) const LOOK_UP: &[Setting<LookUpTable>] = &[
         "url",
         Maybe<LookUpUrl>,
         url,
-        "Where a provider is asked about a command: {operation_id}, {tenant} and {caller} stand for its own",
+        "Address of the provider's look-up; {operation_id}, {tenant} and {caller} are replaced by those of \
+         the command",
         "\"https://provider.example/charges?reference={operation_id}\""
     ),
     setting!(
         "authorization_env",
         Maybe<VariableName>,
         authorization_env,
-        "The variable with the value of the header Authorization",
+        "Environment variable with the value of the Authorization header",
         "\"PROVIDER_TOKEN\""
     ),
     setting!(
         "deduplicates",
         Switch,
         reading.deduplicates,
-        "Whether the provider deduplicates on our operation id: not-executed then frees a key at once"
+        "Declares that the provider deduplicates on our operation id: a not-executed verdict then frees a \
+         key at once"
     ),
     setting!(
         "result",
         Maybe<JsonPointer>,
         reading.result,
-        "Where in the answer the object is that stands for the command; if it is missing, it was not found",
+        "JSON Pointer to the object of the command in the answer; if it is missing, the command was not \
+         found",
         "\"/0\""
     ),
     setting!(
         "reference",
         Maybe<JsonPointer>,
         reading.reference,
-        "Where in that object the operation id is, to be sure that it is about this command",
+        "JSON Pointer to the operation id in that object, which proves that it is about this command",
         "\"/reference\""
     ),
     setting!(
         "status",
         Maybe<JsonPointer>,
         reading.status,
-        "Where in that object is what became of it; without it, what is found took place",
+        "JSON Pointer to the command's status in that object; without it, a command that is found was \
+         executed",
         "\"/status\""
     ),
     setting!(
         "executed",
         List<ProviderWord>,
         reading.executed,
-        "What its status is if it took place",
+        "Status words of a command that was executed",
         "[\"captured\"]"
     ),
     setting!(
         "failed",
         List<ProviderWord>,
         reading.failed,
-        "What its status is if it failed for good",
+        "Status words of a command that failed for good",
         "[\"declined\"]"
     ),
     setting!(
         "pending",
         List<ProviderWord>,
         reading.pending,
-        "What its status is while the provider is still at it",
+        "Status words of a command that the provider still executes",
         "[\"processing\"]"
     ),
     setting!(
         "not_found",
         Choice<NotFound>,
         reading.not_found,
-        "What it means that the provider does not know the command"
+        "Verdict on a command that the provider does not know"
     ),
     setting!(
         "gone",
         Choice<Gone>,
         reading.gone,
-        "What it means that the provider answers 410: nothing, or a tombstone if the reference is in the answer"
+        "Meaning of a 410 from the provider (nothing, or a tombstone if the reference is in the answer)"
     ),
     setting!(
         "response",
         Maybe<JsonPointer>,
         reading.response,
-        "Where in that object the body is that retries get; without it, the object",
+        "JSON Pointer to the body for retries in that object; without it, retries get the object",
         "\"/receipt\""
     ),
     setting!(
         "response_status",
         GoodStatus,
         reading.response_status,
-        "The status that retries get if it took place"
+        "Status that retries get if the command was executed"
     ),
-    setting!("failed_status", StatusCode, reading.failed_status, "The status that retries get if it failed"),
-    setting!("timeout", Period, timeout, "The longest one look-up may take"),
+    setting!(
+        "failed_status",
+        StatusCode,
+        reading.failed_status,
+        "Status that retries get if the command failed"
+    ),
+    setting!("timeout", Period, timeout, "Timeout of one look-up"),
     setting!(
         "ca",
         Maybe<FilePath>,
         tls.ca,
-        "With an https:// address: the file with the authorities that its certificate is checked against, instead of the system's",
+        "With an https:// address: file with the certificate authorities to trust, instead of the system's",
         "\"/etc/semel/ca.crt\""
     ),
     setting!(
         "certificate",
         Maybe<FilePath>,
         tls.certificate,
-        "With an https:// address: the file with the certificate that it is shown",
+        "With an https:// address: file with the gateway's client certificate",
         "\"/etc/semel/gateway.crt\""
     ),
     setting!(
         "key",
         Maybe<FilePath>,
         tls.key,
-        "With an https:// address: the file with the private key of that certificate",
+        "With an https:// address: file with the private key of the client certificate",
         "\"/etc/semel/gateway.key\""
     ),
 ];
@@ -252,7 +261,7 @@ pub(crate) fn read(findings: &mut Findings, path: &str, entry: &NamedValue) -> O
     let mut table = LookUpTable::default();
     read_table(findings, path, LOOK_UP, &mut table, entries);
     if !entries.iter().any(|entry| entry.name == "url") {
-        let message = "missing: it says where the provider is asked";
+        let message = "missing: the address of the provider's look-up";
         findings.error(entry.origin.clone(), &format!("{path}.url"), message);
     }
     check(findings, path, &table);
@@ -268,17 +277,17 @@ fn check(findings: &mut Findings, prefix: &str, table: &LookUpTable) {
     if reading.status.is_none() {
         for name in words.map(path) {
             if findings.is_set(&name) {
-                let message = "goes with `status` only, which says where in the answer it is looked for";
+                let message = "goes with `status` only, the JSON Pointer to the status in the answer";
                 findings.error(findings.origin(&name), &name, message);
             }
         }
     } else if reading.executed.is_empty() && findings.are_readable(&[&path("executed")]) {
-        let message = "says where a word is, and `executed` does not say which word means that it took place";
+        let message = "needs `executed`: the status words of a command that was executed";
         findings.error(findings.origin(&path("status")), &path("status"), message);
     }
     if reading.status.is_none() && reading.reference.is_none() && table.url.is_some() {
-        let message = "missing, and so is `status`: with neither of them, nothing in an answer tells that it is about the \
-                       command";
+        let message = "missing, and so is `status`: without either, no answer can be matched to its \
+                       command, so set one of them";
         if findings.are_readable(&[&path("reference"), &path("status")]) {
             findings.error(findings.origin(&path("url")), &path("reference"), message);
         }

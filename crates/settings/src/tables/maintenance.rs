@@ -28,7 +28,7 @@ impl Default for MaintenanceSettings {
 
 /// `[maintenance]`.
 pub(crate) const MAINTENANCE: &[Setting<MaintenanceSettings>] = &[
-    setting!("sweep_interval", Period, sweep_interval, "How often ended leases are looked for"),
-    setting!("reap_interval", Period, reap_interval, "How often expired records are removed"),
-    setting!("reap_batch", Count<1, 100_000>, reap_batch, "How many are removed at a time"),
+    setting!("sweep_interval", Period, sweep_interval, "Interval between two sweeps of expired leases"),
+    setting!("reap_interval", Period, reap_interval, "Interval between two removals of expired records"),
+    setting!("reap_batch", Count<1, 100_000>, reap_batch, "Number of records that are removed at a time"),
 ];

@@ -81,21 +81,15 @@ pub(crate) const OPERATION: &[Setting<OperationTable>] = &[
         "name",
         Maybe<OperationName>,
         name,
-        "Names its records: a new name makes live keys look new",
+        "Name of the operation in its records: under a new name, live keys look new",
         "\"payments.create\""
     ),
-    setting!(
-        "match",
-        Maybe<Route>,
-        route,
-        "Which requests are meant: a method and a path",
-        "\"POST /payments\""
-    ),
+    setting!("match", Maybe<Route>, route, "Method and path of its requests", "\"POST /payments\""),
     setting!(
         "business_reference",
         Maybe<JsonPointer>,
         business_reference,
-        "The member of the body that may be used once only",
+        "Member of the body whose value only one command may use",
         "\"/externalReference\""
     ),
     setting!(
@@ -109,21 +103,22 @@ pub(crate) const OPERATION: &[Setting<OperationTable>] = &[
         "aliases",
         List<OperationName>,
         aliases,
-        "Former names: their live records still count",
+        "Former names of the operation, whose live records still count",
         "[\"POST /payments\"]"
     ),
     setting!(
         "allow",
         List<Choice<PathException>>,
         allow,
-        "What its paths may have that is refused otherwise, because others may read it in another way",
+        "Path spellings that its requests may have; elsewhere they are refused, because other programs may \
+         read them differently",
         "[\"encoded-slash\"]"
     ),
     setting!(
         "anonymous",
         Switch,
         anonymous,
-        "Whether callers without credentials are passed on, unprotected and without a name, if they send no key"
+        "Passes on callers without credentials, unprotected and without a name, if they send no key"
     ),
 ];
 

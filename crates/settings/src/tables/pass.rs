@@ -54,14 +54,15 @@ pub(crate) const PASS: &[Setting<PassTable>] = &[
         "match",
         Maybe<PassRoute>,
         route,
-        "Which requests are meant: a method and a path",
+        "Method and path of the exempted requests",
         "\"GET /search/{*rest}\""
     ),
     setting!(
         "allow",
         List<Choice<Exemption>>,
         allow,
-        "What they may have although it is refused everywhere else: body; grpc: calls without a key",
+        "Parts that these requests may have although they are refused elsewhere: body; grpc (calls without \
+         a key)",
         "[\"body\"]"
     ),
 ];
@@ -166,12 +167,16 @@ pub(crate) fn check(findings: &mut Findings, rules: &[PassConfig]) {
         }
         let path = format!("{prefix}.allow");
         if allow.is_empty() && findings.is_set(&path) && findings.are_readable(&[&path]) {
-            findings.error(findings.origin(&path), &path, "is empty: the rule would change nothing");
+            findings.error(
+                findings.origin(&path),
+                &path,
+                "is empty, so the rule has no effect: list at least one exemption",
+            );
         }
         let exceptions: PathExceptions = path_exceptions(allow).collect();
         if !exceptions.is_empty() && is_command(&route.method) {
             let message = format!(
-                "{} is a command: say with `allow` in its `[[operation]]` what its path may have",
+                "{} is a command: list the exemptions of its path with `allow` in its `[[operation]]`",
                 route.method
             );
             findings.error(findings.origin(&path), &path, message);

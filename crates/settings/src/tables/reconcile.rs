@@ -7,20 +7,15 @@ use crate::parts::scalar::{Count, Period, TryCount};
 
 /// `[reconcile]`.
 pub(crate) const RECONCILE: &[Setting<ReconcilerOptions>] = &[
-    setting!("interval", Period, interval, "How often commands are looked for whose outcome is unknown"),
-    setting!("first_delay", Period, terms.first_delay, "The wait after the first look; it doubles each time"),
-    setting!("max_delay", Period, terms.max_delay, "The longest wait between two looks"),
+    setting!("interval", Period, interval, "Interval between two searches for commands in state unknown"),
+    setting!("first_delay", Period, terms.first_delay, "Delay after the first look-up; it doubles each time"),
+    setting!("max_delay", Period, terms.max_delay, "Longest delay between two look-ups"),
     setting!(
         "max_attempts",
         TryCount<1, 10_000>,
         terms.max_attempts,
-        "After so many, a command is left to an operator"
+        "Number of look-ups after which a command is left to an operator"
     ),
-    setting!("concurrency", Count<1, 1000>, concurrency, "How many look-ups are made at the same time"),
-    setting!(
-        "retention",
-        Period,
-        retention,
-        "How long events are kept, to be recognised when they come again"
-    ),
+    setting!("concurrency", Count<1, 1000>, concurrency, "Number of concurrent look-ups"),
+    setting!("retention", Period, retention, "Time for which events are kept, to recognise repeated ones"),
 ];

@@ -38,16 +38,16 @@ impl Default for Server {
 
 /// `[server]`. The smallest head is the smallest buffer that hyper reads one into.
 pub(crate) const SERVER: &[Setting<Server>] = &[
-    setting!("max_connections", Count<1, 1_000_000>, max_connections, "The most connections at a time"),
-    setting!("head_timeout", Period, head_timeout, "The longest a request's head may take to arrive"),
-    setting!("body_timeout", Period, body_timeout, "The longest silence inside a request's body"),
-    setting!("idle_timeout", Period, idle_timeout, "How long a connection is kept between requests"),
+    setting!("max_connections", Count<1, 1_000_000>, max_connections, "Largest number of client connections"),
+    setting!("head_timeout", Period, head_timeout, "Timeout for the head of a request"),
+    setting!("body_timeout", Period, body_timeout, "Timeout for the next bytes of a request's body"),
+    setting!("idle_timeout", Period, idle_timeout, "Timeout of a connection between two requests"),
     setting!("max_head", Size<8192>, max_head, "The largest head of a request"),
     setting!(
         "tunnel_idle_timeout",
         Period,
         tunnels.idle,
-        "The longest silence of both sides after a switch of protocols"
+        "Timeout without bytes from either side, after a switch of protocols"
     ),
     setting!(
         "tunnel_lifetime",

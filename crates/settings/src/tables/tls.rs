@@ -63,28 +63,28 @@ pub(crate) const TLS: &[Setting<TlsTable>] = &[
         "certificate",
         Maybe<FilePath>,
         certificate,
-        "The file with the certificate, in PEM, and those between it and its authority; without it, no TLS is spoken",
+        "File with the certificate and its intermediate certificates, in PEM; without it, TLS is off",
         "\"/etc/semel/server.crt\""
     ),
     setting!(
         "key",
         Maybe<FilePath>,
         key,
-        "The file with its private key, in PEM, for nobody else to read",
+        "File with the private key of the certificate, in PEM; others must not be able to read it",
         "\"/etc/semel/server.key\""
     ),
     setting!(
         "client_ca",
         Maybe<FilePath>,
         client_ca,
-        "The file with the authorities whose certificates clients must show",
+        "File with the certificate authorities of clients, which must then show a certificate",
         "\"/etc/semel/clients.crt\""
     ),
     setting!(
         "client_crl",
         Maybe<FilePath>,
         client_crl,
-        "The file with their lists of revoked certificates, in PEM",
+        "File with the certificate revocation lists of those authorities, in PEM",
         "\"/etc/semel/clients.crl\""
     ),
 ];
@@ -95,17 +95,23 @@ pub(crate) const UPSTREAM_TLS: &[Setting<UpstreamTlsTable>] = &[
         "ca",
         Maybe<FilePath>,
         ca,
-        "The file with the authorities that the upstream's certificate is checked against, instead of the system's",
+        "File with the certificate authorities to trust for the upstream, instead of the system's",
         "\"/etc/semel/upstream-ca.crt\""
     ),
     setting!(
         "certificate",
         Maybe<FilePath>,
         certificate,
-        "The file with the certificate that the upstream is shown",
+        "File with the gateway's client certificate for the upstream",
         "\"/etc/semel/gateway.crt\""
     ),
-    setting!("key", Maybe<FilePath>, key, "The file with its private key", "\"/etc/semel/gateway.key\""),
+    setting!(
+        "key",
+        Maybe<FilePath>,
+        key,
+        "File with the private key of the client certificate",
+        "\"/etc/semel/gateway.key\""
+    ),
 ];
 
 /// Checks the table of a listener, and returns its TLS if the settings are consistent. Without a certificate,
@@ -116,10 +122,15 @@ pub(crate) fn check(findings: &mut Findings, table: &'static str, tls: &TlsTable
     let path = |name: &str| format!("{table}.{name}");
     let has_own = findings.is_set(&path("certificate")) || findings.is_set(&path("key"));
     if !has_own {
-        needs(findings, &path("client_ca"), "certificate", "a listener that asks for one shows one first");
+        needs(
+            findings,
+            &path("client_ca"),
+            "certificate",
+            "a listener that requires client certificates needs one itself",
+        );
     }
     if !findings.is_set(&path("client_ca")) {
-        needs(findings, &path("client_crl"), "client_ca", "it says whose list this is");
+        needs(findings, &path("client_crl"), "client_ca", "the authorities that issued the lists");
     }
     Some(ListenerTls { own: own?, client_ca, client_crl })
 }
@@ -131,7 +142,7 @@ pub(crate) fn check_upstream(findings: &mut Findings, tls: &UpstreamTlsTable, up
     if findings.are_readable(&["upstream"]) && !is_encrypted(upstream) {
         for name in ["ca", "certificate", "key"].map(|name| format!("upstream_tls.{name}")) {
             if findings.is_set(&name) {
-                let message = "means nothing while `upstream` begins with http://: write https://";
+                let message = "has no effect while `upstream` begins with http://: write https://";
                 findings.error(findings.origin(&name), &name, message);
             }
         }
@@ -158,6 +169,6 @@ fn certified_key(
 /// Reports a setting, if it is set, that needs another one beside it.
 fn needs(findings: &mut Findings, path: &str, other: &str, why: &str) {
     if findings.is_set(path) {
-        findings.error(findings.origin(path), path, format!("needs `{other}` beside it: {why}"));
+        findings.error(findings.origin(path), path, format!("also needs `{other}`: {why}"));
     }
 }

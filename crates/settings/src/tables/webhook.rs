@@ -271,7 +271,7 @@ pub(crate) fn read(findings: &mut Findings, value: &SettingValue) -> Option<Webh
     for required in ["name", "secret_env", "operations", "operation_id", "verdict"] {
         if !entries.iter().any(|entry| entry.name == required) {
             let path = format!("{prefix}.{required}");
-            findings.error(value.origin.clone(), &path, "missing: every webhook has it");
+            findings.error(value.origin.clone(), &path, "missing: every webhook needs it");
         }
     }
     check(findings, &prefix, &table, &value.origin);
@@ -298,18 +298,22 @@ fn check(findings: &mut Findings, prefix: &str, table: &WebhookTable, origin: &O
         }
     };
     if table.event_id.is_none() && table.scheme != SchemeName::Semel {
-        wrong("event_id", "missing: without it nobody knows whether an event came before");
+        wrong("event_id", "missing: without it, a repeated event cannot be recognised");
     }
     if table.signature_header.is_some() && table.scheme != SchemeName::Body {
         wrong("signature_header", "goes with `scheme = \"body\"` only");
     }
     if table.executed.is_empty() && table.failed.is_empty() && table.not_executed.is_empty() {
-        wrong("executed", "missing: no event would be a verdict");
+        wrong(
+            "executed",
+            "missing, and so are `failed` and `not_executed`: without them, no event is a verdict",
+        );
     }
     match (table.not_executed.is_empty(), table.proof) {
         (false, None) => wrong(
             "not_executed",
-            "frees keys, and a call may still be on its way: say with `proof` why none can take effect any more",
+            "frees keys while a call may still be on its way: set `proof`, the reason why no call can take \
+             effect any more",
         ),
         (true, Some(_)) => wrong("proof", "goes with `not_executed` only"),
         (true, None) | (false, Some(_)) => {}
@@ -319,7 +323,11 @@ fn check(findings: &mut Findings, prefix: &str, table: &WebhookTable, origin: &O
     {
         let set = path(name);
         if empty && findings.is_set(&set) && findings.are_readable(&[&set]) {
-            findings.error(findings.origin(&set), &set, "is empty: nothing that comes would be believed");
+            findings.error(
+                findings.origin(&set),
+                &set,
+                "is empty, so every event would be refused: list at least one",
+            );
         }
     }
     if let Some(word) = ambiguous(&[&table.executed, &table.failed, &table.not_executed]) {

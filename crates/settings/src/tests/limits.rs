@@ -72,7 +72,7 @@ fn limits_are_shown_as_they_are() {
 #[test]
 fn a_limit_that_means_nothing_is_refused() {
     for (text, why) in [
-        ("[limits]\ntenant_new_keys = \"0/s\"", "it must be at least one"),
+        ("[limits]\ntenant_new_keys = \"0/s\"", "the count must be at least one"),
         ("[limits]\ntenant_new_keys = \"100\"", "expected a rate such as \"100/s\""),
         ("[limits]\ntenant_new_keys = \"100/fortnight\"", "expected a rate"),
         ("[limits]\ntenant_new_keys = \"100/2d\"", "expected a rate"),
@@ -80,13 +80,13 @@ fn a_limit_that_means_nothing_is_refused() {
         ("[limits]\ntenant_stored_bytes = \"0B\"", "expected a size"),
         ("[limits]\ntenant_newkeys = \"1/s\"", "did you mean `tenant_new_keys`?"),
         ("[limits]\nnew_keys = \"1/s\"", "`[[limit]]`"),
-        ("[[limit]]\nnew_keys = \"1/s\"", "it says whose limit this is"),
+        ("[[limit]]\nnew_keys = \"1/s\"", "missing: the tenant of the limit"),
         ("[[limit]]\ntenant = \"acme\"", "expected at least one of"),
         ("[[limit]]\ntenant = \"\"\nnew_keys = \"1/s\"", "the tenant is empty"),
         ("[limit]\ntenant = \"acme\"", "write `[[limit]]`, in double brackets"),
         (
             "[[limit]]\ntenant = \"a\"\nlookups = \"1/s\"\n[[limit]]\ntenant = \"a\"\nlookups = \"2/s\"",
-            "another `[[limit]]` is about the same one already",
+            "another `[[limit]]` has the same tenant and caller",
         ),
     ] {
         let refused = refused(&file(text));
@@ -99,7 +99,7 @@ fn more_new_keys_than_look_ups_are_warned_of() {
     let text = "[limits]\ncaller_new_keys = \"100/s\"\ncaller_lookups = \"1000/m\"\n";
     let warnings = loaded(&file(text)).warnings;
     assert!(
-        warnings.iter().any(|warning| warning.to_string().contains("every new key is looked up")),
+        warnings.iter().any(|warning| warning.to_string().contains("every new key is also a look-up")),
         "{warnings:?}"
     );
     let fits = "[limits]\ncaller_new_keys = \"10/s\"\ncaller_lookups = \"1000/m\"\n";

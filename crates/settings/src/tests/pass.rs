@@ -24,18 +24,15 @@ fn a_pass_that_means_nothing_is_an_error() {
     for (text, message) in [
         ("[[pass]]\nmatch = \"GET /a\"\n", "every `[[pass]]` has a `match` and an `allow`"),
         ("[[pass]]\nallow = [\"body\"]\n", "every `[[pass]]` has a `match` and an `allow`"),
-        ("[[pass]]\nmatch = \"GET /a\"\nallow = []\n", "would change nothing"),
+        ("[[pass]]\nmatch = \"GET /a\"\nallow = []\n", "the rule has no effect"),
         ("[[pass]]\nmatch = \"GET /a\"\nallow = [\"bodies\"]\n", "found \"bodies\""),
         ("[[pass]]\nmatch = \"POST /a\"\nallow = [\"body\"]\n", "a POST may have a body anyway"),
         ("[[pass]]\nmatch = \"GET /a\"\nallow = [\"grpc\"]\n", "gRPC has no calls by GET"),
-        (
-            "[[pass]]\nmatch = \"POST /a\"\nallow = [\"semicolon\"]\n",
-            "say with `allow` in its `[[operation]]`",
-        ),
+        ("[[pass]]\nmatch = \"POST /a\"\nallow = [\"semicolon\"]\n", "with `allow` in its `[[operation]]`"),
         ("[[pass]]\nmatch = \"GET /a//b\"\nallow = [\"semicolon\"]\n", "The path has an empty segment"),
         ("[[pass]]\nmatch = \"CONNECT /a\"\nallow = [\"body\"]\n", "CONNECT is never passed on"),
         ("[[pass]]\nmatch = \"get /a\"\nallow = [\"body\"]\n", "did you mean \"GET /a\"?"),
-        ("[[pass]]\nmatch = \"GET /a?b\"\nallow = [\"body\"]\n", "a query is no part of the path"),
+        ("[[pass]]\nmatch = \"GET /a?b\"\nallow = [\"body\"]\n", "a route has no query: remove it"),
         ("[pass]\nmatch = \"GET /a\"\n", "write `[[pass]]`"),
         (
             "[[pass]]\nmatch = \"GET /{a}\"\nallow = [\"body\"]\n[[pass]]\nmatch = \"GET /{b}\"\nallow = [\"body\"]\n",

@@ -33,13 +33,13 @@ fn two_that_become_one_are_refused() {
             "match = \"POST /pay\"",
             "matches the same requests as the operation `one`",
         ),
-        ("match = \"POST /pay\"", "match = \"POST /Pay\"", "may be taken for the route of `one`"),
-        ("match = \"POST /pay/{id}\"", "match = \"POST /pay/{id}/\"", "may be taken for the route of `one`"),
-        ("match = \"POST /a:b\"", "match = \"POST /a%3Ab\"", "may be taken for the route of `one`"),
+        ("match = \"POST /pay\"", "match = \"POST /Pay\"", "is ambiguous with the route of `one`"),
+        ("match = \"POST /pay/{id}\"", "match = \"POST /pay/{id}/\"", "is ambiguous with the route of `one`"),
+        ("match = \"POST /a:b\"", "match = \"POST /a%3Ab\"", "is ambiguous with the route of `one`"),
         (
             "match = \"POST /a\"\naliases = [\"POST /p%61y\"]",
             "match = \"POST /b\"\naliases = [\"POST /pay\"]",
-            "`POST /pay` is there twice",
+            "`POST /pay` is listed twice",
         ),
     ] {
         let errors = refused(&file(&two(one, other)));

@@ -104,28 +104,28 @@ fn invalid_reconcile_settings_are_refused_with_their_place() {
         (
             "authorization_env =",
             "key = \"a.key\"\nauthorization_env =",
-            "needs `certificate` beside it: the file with the certificate that it belongs to",
+            "also needs `certificate`: the file with the certificate that it belongs to",
         ),
         ("{operation_id}", "{id}", "only {operation_id}, {tenant} and {caller} can stand in it"),
         ("?reference={operation_id}", "", "{operation_id} is missing"),
-        ("\"PROVIDER_TOKEN\"", "\"Bearer s3cr3t\"", "the secret itself does not belong here"),
-        ("deduplicates = true", "deduplicates = \"yes\"", "expected true or false, found \"yes\""),
         (
-            "status = \"/status\"",
-            "",
-            "goes with `status` only, which says where in the answer it is looked for",
+            "\"PROVIDER_TOKEN\"",
+            "\"Bearer s3cr3t\"",
+            "write the name of the variable, never the secret itself",
         ),
+        ("deduplicates = true", "deduplicates = \"yes\"", "expected true or false, found \"yes\""),
+        ("status = \"/status\"", "", "goes with `status` only, the JSON Pointer to the status in the answer"),
         (
             "reference = \"/reference\"           # where the charge says which command it is of",
             "gone = \"tombstone\"",
             "needs `reference`: a tombstone names its command",
         ),
         ("not_found =", "gone = \"tombston\"\nnot_found =", "did you mean \"tombstone\"?"),
-        ("executed = [\"captured\"]", "", "`executed` does not say which word means that it took place"),
+        ("executed = [\"captured\"]", "", "needs `executed`: the status words"),
         (
             "[\"processing\"]",
             "[\"declined\"]",
-            "\"declined\" is there twice, also in `failed`, and would mean two things",
+            "\"declined\" is listed twice, also in `failed`: a word has one meaning, so list it once",
         ),
         (
             "response_status = 201",
@@ -137,16 +137,12 @@ fn invalid_reconcile_settings_are_refused_with_their_place() {
         (
             "url = \"https://provider.internal/charges?reference={operation_id}\"",
             "",
-            "missing: it says where",
+            "missing: the address of the provider's look-up",
         ),
         ("[operation.reconcile]", "[operation.reconsile]", "unknown table; did you mean `reconcile`?"),
         ("name = \"provider\"", "name = \"a/b\"", "expected a name of 1 to 64 letters"),
-        ("secret_env = \"PROVIDER_WEBHOOK_SECRET\"", "", "missing: every webhook has it"),
-        (
-            "secret_env = \"PROVIDER_WEBHOOK_SECRET\"",
-            "secret_env = []",
-            "nothing that comes would be believed",
-        ),
+        ("secret_env = \"PROVIDER_WEBHOOK_SECRET\"", "", "missing: every webhook needs it"),
+        ("secret_env = \"PROVIDER_WEBHOOK_SECRET\"", "secret_env = []", "every event would be refused"),
         (
             "operations = [\"payments.create\"]",
             "operations = [\"payments\"]",
@@ -157,13 +153,13 @@ fn invalid_reconcile_settings_are_refused_with_their_place() {
         (
             "tolerance = \"5m\"",
             "not_executed = [\"gone\"]",
-            "say with `proof` why none can take effect any more",
+            "set `proof`, the reason why no call can take effect any more",
         ),
         ("tolerance = \"5m\"", "proof = \"tombstone\"", "goes with `not_executed` only"),
         (
             "[\"charge.declined\"]",
             "[\"charge.captured\"]",
-            "is there twice, also in `executed`, and would mean two things",
+            "is listed twice, also in `executed`: a word has one meaning",
         ),
         ("[[webhook]]", "[webhook]", "expected a list of tables: write `[[webhook]]`, in double brackets"),
         ("max_attempts = 20", "max_attempts = 0", "expected an integer from 1 to 10000, found 0"),
@@ -174,7 +170,7 @@ fn invalid_reconcile_settings_are_refused_with_their_place() {
         assert!(!said.contains("s3cr3t") || to.contains("s3cr3t"), "{said}");
     }
     let stripe = example().replace("\"semel\"", "\"stripe\"").replace("event_id = \"/id\"", "");
-    assert!(refused(&file(&stripe)).contains("without it nobody knows whether an event came before"));
+    assert!(refused(&file(&stripe)).contains("without it, a repeated event cannot be recognised"));
     let webhook = &example()[example().find("[[webhook]]").expect("it has one")..];
     let webhook = &webhook[..webhook.find("[reconcile]").expect("it has an end")];
     let twice = format!("{}{webhook}", example());
@@ -182,7 +178,7 @@ fn invalid_reconcile_settings_are_refused_with_their_place() {
     // Two secrets are bound to one operation: the commands of each must be configured.
     let other = webhook.replace("\"provider\"", "\"other\"");
     let said = refused(&file(&format!("{}{other}", example())));
-    assert!(said.contains("name the tenants whose commands each of them may settle"), "{said}");
+    assert!(said.contains("name the tenants whose commands each webhook may settle"), "{said}");
     let bound =
         |text: &str, tenant: &str| text.replace("scheme =", &format!("tenants = [\"{tenant}\"]\nscheme ="));
     let both = loaded(&file(&format!("{}{}", bound(example(), "acme"), bound(&other, "umbrella"))));
@@ -198,17 +194,17 @@ fn weaker_reconcile_settings_are_warned_of() {
     };
     let late = warned(&example().replace("deduplicates = true", ""));
     assert!(
-        late.contains("a provider that shows commands late, or a wrong address, looks the same"),
+        late.contains("a provider that shows commands late, or a wrong address, gives the same answer"),
         "{late}"
     );
     let blind = warned(&example().replace("reference = \"/reference\"", ""));
-    assert!(blind.contains("say with `reference` where in its answer the operation id is"), "{blind}");
+    assert!(blind.contains("set `reference`, the JSON Pointer to the operation id"), "{blind}");
     let by_path = example()
         .replace("reference = \"/reference\"", "")
         .replace("?reference={operation_id}", "/{operation_id}");
     assert_eq!(warned(&by_path), "");
     let untimed = warned(&example().replace("\"semel\"", "\"body\""));
-    assert!(untimed.contains("its signatures have no time"), "{untimed}");
+    assert!(untimed.contains("its signatures carry no time"), "{untimed}");
 }
 
 #[test]

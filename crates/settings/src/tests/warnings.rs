@@ -32,19 +32,19 @@ env = "ALICE"
     let shown = warnings(&file(text)).join("\n");
     assert_eq!(
         shown,
-        r#"semel.toml:1:16: warning: `admin_listen`: tokens come to this listener in the clear: whoever can listen on the network sees them; `[admin_tls]` would change that
+        r#"semel.toml:1:16: warning: `admin_listen`: tokens reach this listener unencrypted, and anybody on the network can read them: set `[admin_tls]`
  1 | admin_listen = "0.0.0.0:9090"
    |                ^^^^^^^^^^^^^^
-semel.toml:2:9: warning: `store`: records are gone when the process ends: a retry after that runs again
+semel.toml:2:9: warning: `store`: records are lost when the process ends: a retry after that runs again
  2 | store = "memory:"
    |         ^^^^^^^^^
-semel.toml:3:60: warning: `identity.trusted_proxies`: ::/0 is everybody: any client can claim to be any caller
+semel.toml:3:60: warning: `identity.trusted_proxies`: ::/0 includes every address: any client can claim to be any caller
  3 | identity = { source = "trusted-headers", trusted_proxies = ["::/0"], tenant_header = "T", caller_header = "C" }
    |                                                            ^^^^^^^^
 semel.toml:5:7: warning: `defaults.ttl`: clients retry for longer than this after an outage: a retry after the ttl runs again
  5 | ttl = "59m"
    |       ^^^^^
-semel.toml:6:9: warning: `defaults.lease`: a short pause of this process or its store ends the lease
+semel.toml:6:9: warning: `defaults.lease`: a short pause of this process or its store lets the lease expire
  6 | lease = "999ms"
    |         ^^^^^^^
 semel.toml:7:20: warning: `defaults.on_lease_expired`: an executor that lost its lease may have done the work: the command can run twice
@@ -64,8 +64,8 @@ semel.toml:16:7: warning: `operation.b.key`: a command without a key passes unpr
 
 #[test]
 fn credentials_that_are_kept_are_named_where_they_are_kept() {
-    let warning = "whoever can read the store can act as the caller: credentials are kept there in the clear until \
-                   their command is carried out; `[encryption]` would change that";
+    let warning = "credentials are stored unencrypted until their command is executed, and anybody who can \
+                   read the store can act as the caller: set `[encryption]`";
     let text =
         "[[operation]]\nname = \"a\"\nmatch = \"POST /a\"\nmode = \"async\"\nstore_credentials = true\n";
     assert_eq!(
@@ -95,10 +95,10 @@ fn keys_that_others_can_change_or_know_are_named() {
         let shown = warnings(&file(&text));
         shown.iter().map(|warning| warning.lines().next().unwrap_or_default().to_owned()).collect::<Vec<_>>()
     };
-    let changed = "semel.toml:5:8: warning: `identity.jwks`: whoever is between here and there can say which keys are \
-                   good, and be any caller: use https";
-    let known = "semel.toml:5:8: warning: `identity.jwks`: with HS256, keys are shared secrets, and whoever can ask that \
-                 address has them: use a file";
+    let changed = "semel.toml:5:8: warning: `identity.jwks`: an attacker on the network can replace the \
+                   keys, and act as any caller: use https";
+    let known = "semel.toml:5:8: warning: `identity.jwks`: keys of HS256 are shared secrets, and anybody \
+                 who can fetch that address has them: use a file";
     assert_eq!(jwt("http://issuer.example/", "RS256"), [changed]);
     assert_eq!(jwt("https://issuer.example/", "HS256"), [known]);
     for good in ["keys.json", "https://issuer.example/", "http://127.0.0.1:1/"] {
@@ -116,8 +116,9 @@ fn credentials_that_cross_a_network_in_the_clear_are_named() {
         };
         let warned = shown("10.0.0.7:8080", "");
         let message = format!(
-            "semel.toml:1:10: warning: `listen`: {what} cross the network in the clear, and whoever sees one can be its \
-             caller: set `[tls]`, unless something in front ends TLS and nobody else reaches this address"
+            "semel.toml:1:10: warning: `listen`: {what} cross the network unencrypted, and anybody who sees \
+             one can act as its caller: set `[tls]`, unless a proxy in front terminates TLS and nobody else \
+             reaches this address"
         );
         assert!(warned.len() == 1 && warned[0].starts_with(&message), "{warned:?}");
         assert_eq!(shown("127.0.0.1:8080", ""), [""; 0]);
@@ -138,7 +139,8 @@ fn admin_tokens_are_seen_by_others_unless_they_are_encrypted() {
 #[test]
 fn a_long_memory_of_who_was_allowed_is_named() {
     let shown = warnings(&Sources::new().flag("authorize-cache", "61s"));
-    let warning = "whoever may not any more goes on, and gets old responses, for as long as this";
+    let warning = "a caller whose permission was revoked keeps access, and gets stored responses, for up to \
+                   this time";
     assert_eq!(shown, [format!("--authorize-cache: warning: `defaults.authorize_cache`: {warning}")]);
     assert_eq!(warnings(&Sources::new().flag("authorize-cache", "60s")), [""; 0]);
 }
@@ -160,7 +162,7 @@ fn a_route_that_ends_in_a_slash_is_questioned_unless_the_slash_is_meant() {
 fn a_weak_choice_by_flag_names_the_flag() {
     assert_eq!(
         warnings(&Sources::new().flag("store", "memory:")),
-        ["--store: warning: `store`: records are gone when the process ends: a retry after that runs again"]
+        ["--store: warning: `store`: records are lost when the process ends: a retry after that runs again"]
     );
 }
 
@@ -196,7 +198,7 @@ fn stripes_profile_asks_for_a_word_about_keys() {
     let shown = warnings(&file(operation)).join("\n");
     assert_eq!(
         shown,
-        r#"semel.toml:4:11: warning: `operation.a.profile`: commands without a key are refused, and Stripe's API takes them: write `key = "optional"` to let them pass unprotected, or `key = "required"` to keep it so
+        r#"semel.toml:4:11: warning: `operation.a.profile`: commands without a key are refused, but Stripe's API accepts them: write `key = "optional"` to let them pass unprotected, or `key = "required"` to keep refusing them
  4 | profile = "stripe"
    |           ^^^^^^^^"#
     );
@@ -225,7 +227,7 @@ anonymous = true
         r#"semel.toml:1:13: warning: `forwarded`: no proxy is trusted, so every peer's fields are replaced: name proxies in `forwarded_from`
  1 | forwarded = "keep"
    |             ^^^^^^
-semel.toml:4:13: warning: `cors.preflight`: means nothing without `origins`
+semel.toml:4:13: warning: `cors.preflight`: has no effect without `origins`
  4 | preflight = "gateway"
    |             ^^^^^^^^^
 semel.toml:8:13: warning: `operation.a.anonymous`: a command of an unknown caller passes unprotected: its retry runs again
@@ -234,7 +236,7 @@ semel.toml:8:13: warning: `operation.a.anonymous`: a command of an unknown calle
     );
     let shown = warnings(&file("forwarded_from = [\"0.0.0.0/0\"]")).join("\n");
     assert!(
-        shown.contains("0.0.0.0/0 is everybody: any client can claim to come from any address"),
+        shown.contains("0.0.0.0/0 includes every address: any client can claim to come from any address"),
         "{shown}"
     );
 }
@@ -258,7 +260,7 @@ fn credentials_for_services_that_cross_a_network_in_the_clear_are_named() {
     {
         assert!(shown.contains(&format!("warning: `{path}`: ")), "{path}: {shown}");
     }
-    assert_eq!(shown.matches("in the clear").count(), 4, "{shown}");
+    assert_eq!(shown.matches("unencrypted").count(), 4, "{shown}");
     let without = table("http://a.example").replace("authorization_env = \"A\"\n", "");
     assert_eq!(warnings(&file(&without)).len(), 2, "without a credential, nothing is exposed");
 }
@@ -268,5 +270,8 @@ fn a_long_memory_of_tokens_is_named() {
     let text = "[identity]\nsource = \"introspection\"\nintrospection_url = \"https://a.example\"\n\
                 introspection_cache = \"5m\"\n";
     let shown = warnings(&file(text)).join("\n");
-    assert!(shown.contains("`identity.introspection_cache`: a caller who was logged out goes on"), "{shown}");
+    assert!(
+        shown.contains("`identity.introspection_cache`: a caller who logged out keeps access"),
+        "{shown}"
+    );
 }

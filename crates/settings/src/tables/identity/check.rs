@@ -100,15 +100,15 @@ fn trusted_headers(findings: &mut Findings, table: &IdentityTable) -> Option<Pri
     for (path, header) in HEADER_SETTINGS[1..].iter().zip([&table.tenant_header, &table.caller_header]) {
         if let Some(header) = header.as_ref().filter(|header| CREDENTIALS.contains(header)) {
             let message = format!(
-                "`{header}` carries a credential, which changes while the caller stays the same: expected a header \
-                 that names who calls"
+                "`{header}` carries a credential, which changes while the caller stays the same: expected a \
+                 header that names the tenant or caller"
             );
             findings.error(findings.origin(path), path, message);
         }
     }
     if table.trusted_proxies.as_ref().is_some_and(Vec::is_empty) {
         let path = "identity.trusted_proxies";
-        let message = "names no proxy, so nobody could send a command: expected at least one address";
+        let message = "is empty, so every command would be refused: list the address of at least one proxy";
         findings.error(findings.origin(path), path, message);
     }
     Some(PrincipalSource::TrustedHeaders {

@@ -19,13 +19,13 @@ pub(crate) const IDENTITY: &[Setting<IdentityTable>] = &[
         "source",
         Choice<IdentitySource>,
         source,
-        "Where tenant and caller come from (none: on loopback only)"
+        "Source of tenant and caller (none: on loopback only)"
     ),
     setting!(
         "trusted_proxies",
         Maybe<List<ProxyRange>>,
         trusted_proxies,
-        "With trusted-headers: the only peers that may speak for a caller",
+        "With trusted-headers: proxies whose requests name tenant and caller; no other peer may",
         "[\"127.0.0.1\", \"10.0.0.0/8\"]"
     ),
     setting!(
@@ -53,21 +53,21 @@ pub(crate) const IDENTITY: &[Setting<IdentityTable>] = &[
         "issuer",
         Maybe<Text>,
         jwt.issuer,
-        "With jwt: who makes the tokens, as their iss says it",
+        "With jwt: issuer of the tokens, their claim iss",
         "\"https://issuer.example\""
     ),
     setting!(
         "audience",
         Maybe<Text>,
         jwt.audience,
-        "With jwt: for whom they are made, as their aud says it",
+        "With jwt: audience of the tokens, their claim aud",
         "\"payments\""
     ),
     setting!(
         "algorithms",
         List<Choice<SigningAlgorithm>>,
         jwt.algorithms,
-        "With jwt: how tokens may be signed, each RS256, ES256, EdDSA or HS256"
+        "With jwt: accepted signature algorithms, each RS256, ES256, EdDSA or HS256"
     ),
     setting!(
         "tenant_claim",
@@ -81,12 +81,17 @@ pub(crate) const IDENTITY: &[Setting<IdentityTable>] = &[
         jwt.caller_claim,
         "With jwt and introspection: the claim that names the caller, or a JSON Pointer to it"
     ),
-    setting!("leeway", WaitTime, jwt.leeway, "With jwt: how far the issuer's clock may be from this one"),
+    setting!(
+        "leeway",
+        WaitTime,
+        jwt.leeway,
+        "With jwt: largest difference between the issuer's clock and this one"
+    ),
     setting!(
         "jwks_refresh",
         Period,
         jwt.jwks_refresh,
-        "With jwt: how often keys are fetched from an address"
+        "With jwt: interval at which keys are fetched from an address"
     ),
     setting!(
         "max_token",
@@ -98,14 +103,16 @@ pub(crate) const IDENTITY: &[Setting<IdentityTable>] = &[
         "introspection_url",
         Maybe<ServiceAddress>,
         introspection.url,
-        "With introspection: who is shown a token or a session, and names its tenant and caller",
+        "With introspection: address of the service that gets a token or a session, and names its tenant \
+         and caller",
         "\"https://auth.example/introspect\""
     ),
     setting!(
         "introspection_request",
         Choice<Presentation>,
         introspection.presentation,
-        "With introspection: how it is shown: posted as a form (RFC 7662), or in a GET with the client's own header field"
+        "With introspection: request to that service (a form by POST, RFC 7662, or a GET with the client's \
+         own header field)"
     ),
     setting!(
         "introspection_cookie",
@@ -118,46 +125,47 @@ pub(crate) const IDENTITY: &[Setting<IdentityTable>] = &[
         "introspection_authorization_env",
         Maybe<VariableName>,
         introspection.authorization_env,
-        "With introspection: the variable with the gateway's own value of the header Authorization",
+        "With introspection: environment variable with the gateway's own Authorization header",
         "\"INTROSPECTION_AUTHORIZATION\""
     ),
     setting!(
         "introspection_timeout",
         Period,
         introspection.timeout,
-        "With introspection: how long the answer may take; then nothing runs"
+        "With introspection: timeout of that request; after it, nothing runs"
     ),
     setting!(
         "introspection_cache",
         WaitTime,
         introspection.cache,
-        "With introspection: how long a tenant and caller are remembered, under a digest of the token"
+        "With introspection: time for which tenant and caller are cached, under a digest of the token"
     ),
     setting!(
         "introspection_refusal_cache",
         WaitTime,
         introspection.refusal_cache,
-        "With introspection: how long a refusal is remembered; never longer than introspection_cache"
+        "With introspection: time for which a refusal is cached; never longer than introspection_cache"
     ),
     setting!(
         "ca",
         Maybe<FilePath>,
         tls.ca,
-        "With jwks or introspection_url at https://: the file with the authorities that its certificate is checked against, instead of the system's",
+        "With jwks or introspection_url at https://: file with the certificate authorities to trust, \
+         instead of the system's",
         "\"/etc/semel/ca.crt\""
     ),
     setting!(
         "certificate",
         Maybe<FilePath>,
         tls.certificate,
-        "With jwks or introspection_url at https://: the file with the certificate that it is shown",
+        "With jwks or introspection_url at https://: file with the gateway's client certificate",
         "\"/etc/semel/gateway.crt\""
     ),
     setting!(
         "key",
         Maybe<FilePath>,
         tls.key,
-        "With jwks or introspection_url at https://: the file with the private key of that certificate",
+        "With jwks or introspection_url at https://: file with the private key of the client certificate",
         "\"/etc/semel/gateway.key\""
     ),
     setting!(

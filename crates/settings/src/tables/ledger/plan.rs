@@ -49,16 +49,23 @@ pub fn plan(
     their_tls(settings, &their_source)?;
     store_settings(settings, ours_is_store)?;
     let Some(their_reference) = settings.their_reference.as_ref().or(settings.reference.as_ref()) else {
-        return refuse("reference", "missing: the column or member that both sides know an entry by");
+        return refuse("reference", "missing: the column or member that identifies an entry in both ledgers");
     };
     if settings.reference.is_none() && !ours_is_store {
-        return refuse("reference", "missing: our column or member for it; `their_reference` is theirs only");
+        return refuse(
+            "reference",
+            "missing: the column or member in our ledger; `their_reference` is for theirs only",
+        );
     }
     let their_compare = match &settings.their_compare[..] {
         [] => &settings.compare,
         names if names.len() == settings.compare.len() => &settings.their_compare,
         names => {
-            let message = format!("names {}, and `compare` names {}", names.len(), settings.compare.len());
+            let message = format!(
+                "has {} names, and `compare` has {}: both need the same number",
+                names.len(),
+                settings.compare.len()
+            );
             return refuse("their_compare", message);
         }
     };
@@ -69,7 +76,10 @@ pub fn plan(
     if !ours_is_store && their_time.is_none() {
         let named = [("grace", grace_is_set), ("max_age", settings.max_age.is_some())];
         if let Some((setting, _)) = named.into_iter().find(|(_, is_set)| *is_set) {
-            return refuse(setting, "nothing has an age: name the column or member with `time`");
+            return refuse(
+                setting,
+                "needs the age of entries: name the column or member with their time in `time`",
+            );
         }
     }
     let ours = LedgerSide {
@@ -160,7 +170,7 @@ fn local(
     if place == INPUT {
         return match format {
             Some(format) => Ok(LedgerSource::Input(format)),
-            None => refuse(format_setting, "missing: how the standard input is written: csv, ndjson or json"),
+            None => refuse(format_setting, "missing: the format of the standard input: csv, ndjson or json"),
         };
     }
     if place.is_empty() {
@@ -170,7 +180,8 @@ fn local(
     match format.or_else(|| Format::of_path(path)) {
         Some(format) => Ok(LedgerSource::File(path.to_owned(), format)),
         None => {
-            let message = format!("missing: {place:?} does not say whether it is csv, ndjson or json");
+            let message =
+                format!("missing: the name {place:?} does not show the format: csv, ndjson or json");
             refuse(format_setting, message)
         }
     }
@@ -179,7 +190,7 @@ fn local(
 fn their_credential(settings: &LedgerSettings, source: &LedgerSource) -> Result<(), LedgerFault> {
     match (&settings.authorization_env, source) {
         (Some(_), LedgerSource::Store { .. } | LedgerSource::File(..) | LedgerSource::Input(_)) => {
-            refuse("authorization_env", "goes with an address only, and `theirs` is none")
+            refuse("authorization_env", "goes with an address only, and `theirs` is not an address")
         }
         (Some(name), LedgerSource::Url(_)) if name.contains(['=', '\0']) => {
             refuse("authorization_env", "expected the name of a variable")
@@ -212,7 +223,7 @@ fn store_settings(settings: &LedgerSettings, ours_is_store: bool) -> Result<(), 
     ];
     match only_files.into_iter().find(|(_, is_set)| *is_set) {
         Some((setting, _)) => {
-            refuse(setting, "our ledger is the store, of which only operation ids are compared: leave it out")
+            refuse(setting, "our ledger is the store, which is compared by operation id only: remove it")
         }
         None => Ok(()),
     }
@@ -275,24 +286,28 @@ mod tests {
             (
                 LedgerSettings { reference: None, their_reference: text("x"), ..files() },
                 "reference",
-                "our column",
+                "in our ledger",
             ),
             (at("store"), "theirs", "./store"),
             (at("ftp://a/b"), "theirs", "expected an address"),
             (at("http:///b"), "theirs", "expected an address"),
             (at("http://u:p@a/b"), "theirs", "credentials"),
             (at(""), "theirs", "the name of a file"),
-            (at("b.txt"), "their_format", "does not say"),
+            (at("b.txt"), "their_format", "does not show the format"),
             (at("-"), "their_format", "standard input"),
             (LedgerSettings { ours: "http://a/b.csv".into(), ..files() }, "ours", "for their ledger only"),
             (LedgerSettings { ours: "-".into(), format: Some(Format::Csv), ..at("-") }, "theirs", "only one"),
             (
                 LedgerSettings { compare: names(2), their_compare: names(1), ..files() },
                 "their_compare",
-                "names 1",
+                "has 1 names",
             ),
             (LedgerSettings { compare: names(33), ..files() }, "compare", "more than 32"),
-            (LedgerSettings { max_age: Some(Duration::ZERO), ..files() }, "max_age", "nothing has an age"),
+            (
+                LedgerSettings { max_age: Some(Duration::ZERO), ..files() },
+                "max_age",
+                "needs the age of entries",
+            ),
             (LedgerSettings { operation: text("a"), ..files() }, "operation", "goes with"),
             (LedgerSettings { authorization_env: text("A"), ..files() }, "authorization_env", "address only"),
             (
@@ -302,8 +317,8 @@ mod tests {
             ),
             (LedgerSettings { tls: files_for_tls(), ..at("http://a/b") }, "ca", "https://"),
             (LedgerSettings { tls: files_for_tls(), ..files() }, "ca", "https://"),
-            (LedgerSettings { compare: names(1), ..store() }, "compare", "only operation ids"),
-            (LedgerSettings { our_filter: vec![condition], ..store() }, "our_filter", "only operation ids"),
+            (LedgerSettings { compare: names(1), ..store() }, "compare", "by operation id only"),
+            (LedgerSettings { our_filter: vec![condition], ..store() }, "our_filter", "by operation id only"),
         ] {
             let refusal = plan(&settings, false, &CHECKS).expect_err(part);
             assert_eq!(refusal.setting, setting, "{refusal:?}");

@@ -16,17 +16,17 @@ pub(crate) const WEBHOOK: &[Setting<WebhookTable>] = &[
         "name",
         Maybe<WebhookName>,
         name,
-        "Its path is /.well-known/semel/webhooks/ and this name",
+        "Name of the webhook; its path is /.well-known/semel/webhooks/ and this name",
         "\"provider\""
     ),
     setting!(
         "secret_env",
         OneOrMore<VariableName>,
         secret_env,
-        "The variable with the secret that signs its events; several while it is exchanged",
+        "Environment variable with the secret that signs its events; several during a rotation",
         "\"PROVIDER_WEBHOOK_SECRET\""
     ),
-    setting!("scheme", Choice<SchemeName>, scheme, "How its events are signed"),
+    setting!("scheme", Choice<SchemeName>, scheme, "Signature scheme of its events"),
     setting!(
         "signature_header",
         Maybe<HeaderName>,
@@ -38,99 +38,111 @@ pub(crate) const WEBHOOK: &[Setting<WebhookTable>] = &[
         "operations",
         List<OperationName>,
         operations,
-        "The operations that it may speak about",
+        "Operations whose commands it may settle",
         "[\"payments.create\"]"
     ),
     setting!(
         "tenants",
         List<ProviderWord>,
         tenants,
-        "The tenants that it may speak about; without it, all of them",
+        "Tenants whose commands it may settle; without it, all of them",
         "[\"acme\"]"
     ),
     setting!(
         "event_id",
         Maybe<JsonPointer>,
         event_id,
-        "Where in an event its id is; with scheme = \"semel\" the header Semel-Event-Id will do",
+        "JSON Pointer to the id of an event; with scheme = \"semel\", the header Semel-Event-Id is enough",
         "\"/id\""
     ),
     setting!(
         "operation_id",
         Maybe<JsonPointer>,
         operation_id,
-        "Where in an event the operation id is, or a key that begins with it and a colon",
+        "JSON Pointer to the operation id, or to a key that begins with it and a colon",
         "\"/data/reference\""
     ),
     setting!(
         "attempt",
         Maybe<JsonPointer>,
         attempt,
-        "Where in an event the attempt is, if the provider repeats what it got in Semel-Attempt",
+        "JSON Pointer to the attempt, if the provider repeats the value of Semel-Attempt",
         "\"/data/attempt\""
     ),
     setting!(
         "verdict",
         Maybe<JsonPointer>,
         verdict,
-        "Where in an event is what became of the command",
+        "JSON Pointer to the verdict on the command",
         "\"/type\""
     ),
     setting!(
         "executed",
         List<ProviderWord>,
         executed,
-        "What is there if it took place",
+        "Verdict words of a command that was executed",
         "[\"charge.captured\"]"
     ),
     setting!(
         "failed",
         List<ProviderWord>,
         failed,
-        "What is there if it failed for good",
+        "Verdict words of a command that failed for good",
         "[\"charge.declined\"]"
     ),
     setting!(
         "not_executed",
         List<ProviderWord>,
         not_executed,
-        "What is there if it did not take place; needs a proof",
+        "Verdict words of a command that was not executed; needs proof",
         "[\"charge.cancelled\"]"
     ),
     setting!(
         "proof",
         Maybe<Choice<ProofName>>,
         proof,
-        "Why not_executed cannot be overtaken: the provider deduplicates on our operation id, or holds a tombstone",
+        "Reason why no call takes effect after not_executed (the provider deduplicates on our operation id, \
+         or holds a tombstone)",
         "\"tombstone\""
     ),
     setting!(
         "deduplicates",
         Switch,
         deduplicates,
-        "Whether the provider deduplicates on our operation id: an effect of an earlier attempt is then no second one"
+        "Declares that the provider deduplicates on our operation id: an effect of an earlier attempt is \
+         then no second one"
     ),
     setting!(
         "response",
         Maybe<JsonPointer>,
         response,
-        "Where in an event the body is that retries get; without it, the event",
+        "JSON Pointer to the body for retries; without it, retries get the event",
         "\"/data\""
     ),
-    setting!("response_status", GoodStatus, response_status, "The status that retries get if it took place"),
-    setting!("failed_status", StatusCode, failed_status, "The status that retries get if it failed"),
-    setting!("tolerance", Period, tolerance, "How long ago, or how far ahead, an event may have been signed"),
+    setting!(
+        "response_status",
+        GoodStatus,
+        response_status,
+        "Status that retries get if the command was executed"
+    ),
+    setting!("failed_status", StatusCode, failed_status, "Status that retries get if the command failed"),
+    setting!(
+        "tolerance",
+        Period,
+        tolerance,
+        "Largest difference between the time of a signature and this clock, in either direction"
+    ),
     setting!(
         "unknown_operation",
         Choice<UnknownOperation>,
         unknown_operation,
-        "What becomes of an event about a command that there is not: 404, or kept for it and 202"
+        "Treatment of an event about a command that does not exist (404, or kept for the command and 202)"
     ),
     setting!(
         "step",
         Maybe<ProviderWord>,
         step,
-        "What follows the operation id and a colon, where events name it so",
+        "Step of the command that events name after the operation id and a colon",
         "\"charge\""
     ),
 ];

@@ -9,7 +9,7 @@ fn public_admin_address_needs_a_token() {
 admin_listen = "0.0.0.0:9090"
 "#,
         r#"
-semel.toml:1:16: error: `admin_listen`: 0.0.0.0:9090 can be reached from elsewhere, and nobody would be asked who they are: name who may with `[[admin.token]]`, or listen on a loopback address such as 127.0.0.1
+semel.toml:1:16: error: `admin_listen`: 0.0.0.0:9090 is reachable from other machines, and without tokens anybody could use it: add an `[[admin.token]]`, or listen on a loopback address such as 127.0.0.1
  1 | admin_listen = "0.0.0.0:9090"
    |                ^^^^^^^^^^^^^^
 "#,
@@ -64,13 +64,13 @@ file = "a"
 token = "the token itself"
 "#,
         r#"
-semel.toml:1:1: error: `admin.token.name`: missing: every token has a `name`, by which notes call whoever used it, and a `role`
+semel.toml:1:1: error: `admin.token.name`: missing: every token needs a `name`, which logs and notes show, and a `role`
  1 | [[admin.token]]
    | ^^^^^^^^^^^^^^^
-semel.toml:1:1: error: `admin.token.role`: missing: every token has a `name`, by which notes call whoever used it, and a `role`
+semel.toml:1:1: error: `admin.token.role`: missing: every token needs a `name`, which logs and notes show, and a `role`
  1 | [[admin.token]]
    | ^^^^^^^^^^^^^^^
-semel.toml:1:1: error: `admin.token`: expected one of `file`, `env` and `command`: where the token comes from
+semel.toml:1:1: error: `admin.token`: expected exactly one of `file`, `env` and `command`, the source of the token
  1 | [[admin.token]]
    | ^^^^^^^^^^^^^^^
 semel.toml:4:1: error: `admin.token.token`: unknown setting; `semel config init` prints all there are

@@ -31,7 +31,7 @@ id = "a"
 file = "a.key"
 "#,
         r#"
-semel.toml:1:1: error: `encryption.current`: missing: the id of the key that what is written is encrypted under
+semel.toml:1:1: error: `encryption.current`: missing: the id of the key that encrypts new data
  1 | [[encryption.key]]
    | ^^^^^^^^^^^^^^^^^^
 "#,
@@ -65,8 +65,8 @@ fn a_key_comes_from_one_place() {
         let text = format!("[encryption]\ncurrent = \"a\"\n[[encryption.key]]\nid = \"a\"\n{source}");
         let said = refused(&file(&text));
         let expected = format!(
-            "semel.toml:3:1: error: `encryption.key.{path}`: expected one of `file`, `env` and `command`: where the key \
-             comes from"
+            "semel.toml:3:1: error: `encryption.key.{path}`: expected exactly one of `file`, `env` and \
+             `command`, the source of the key"
         );
         assert!(said.starts_with(&expected), "{said}");
     }

@@ -43,10 +43,10 @@ fn settings_from_two_sources_must_go_together_too() {
     let sources = file("upstream = \"http://127.0.0.1:7000\"").flag("listen", "0.0.0.0:7000");
     assert_eq!(
         refused(&sources),
-        r#"semel.toml:1:12: error: `upstream`: leads back to `listen` (0.0.0.0:7000): every command would go round in a circle
+        r#"semel.toml:1:12: error: `upstream`: leads back to `listen` (0.0.0.0:7000), so every request would loop: set the address of your service
  1 | upstream = "http://127.0.0.1:7000"
    |            ^^^^^^^^^^^^^^^^^^^^^^^
---listen: error: `listen`: 0.0.0.0:7000 can be reached from elsewhere, and without an identity every caller would be the same one. There are two ways out: say who calls, with a `source` in `[identity]` such as "api-key", "jwt", or "trusted-headers" behind a proxy that authenticates; or listen on a loopback address such as 127.0.0.1, for a proxy beside it on the same machine or in the same pod"#
+--listen: error: `listen`: 0.0.0.0:7000 is reachable from other machines, and without an identity all callers would count as the same one. Either set a `source` in `[identity]`, such as "api-key", "jwt", or "trusted-headers" behind a proxy that authenticates; or listen on a loopback address such as 127.0.0.1, for a proxy on the same machine or in the same pod"#
     );
 }
 

@@ -15,13 +15,13 @@ key = "a.key"
 key = "a.key"
 "#,
         r#"
-semel.toml:3:15: error: `tls.certificate`: needs `key` beside it: the file with its private key
+semel.toml:3:15: error: `tls.certificate`: also needs `key`: the file with its private key
  3 | certificate = "a.crt"
    |               ^^^^^^^
-semel.toml:5:7: error: `admin_tls.key`: needs `certificate` beside it: the file with the certificate that it belongs to
+semel.toml:5:7: error: `admin_tls.key`: also needs `certificate`: the file with the certificate that it belongs to
  5 | key = "a.key"
    |       ^^^^^^^
-semel.toml:7:7: error: `upstream_tls.key`: needs `certificate` beside it: the file with the certificate that it belongs to
+semel.toml:7:7: error: `upstream_tls.key`: also needs `certificate`: the file with the certificate that it belongs to
  7 | key = "a.key"
    |       ^^^^^^^
 "#,
@@ -40,10 +40,10 @@ key = "a.key"
 client_crl = "clients.crl"
 "#,
         r#"
-semel.toml:2:13: error: `tls.client_ca`: needs `certificate` beside it: a listener that asks for one shows one first
+semel.toml:2:13: error: `tls.client_ca`: also needs `certificate`: a listener that requires client certificates needs one itself
  2 | client_ca = "clients.crt"
    |             ^^^^^^^^^^^^^
-semel.toml:6:14: error: `admin_tls.client_crl`: needs `client_ca` beside it: it says whose list this is
+semel.toml:6:14: error: `admin_tls.client_crl`: also needs `client_ca`: the authorities that issued the lists
  6 | client_crl = "clients.crl"
    |              ^^^^^^^^^^^^^
 "#,
@@ -61,7 +61,7 @@ certificate = "a.crt"
 key = "a.key"
 "#,
         r#"
-semel.toml:2:10: error: `identity.source`: "client-certificate" needs `client_ca` in `[tls]`, beside `certificate` and `key`: whose certificates count
+semel.toml:2:10: error: `identity.source`: "client-certificate" needs `client_ca` in `[tls]`, beside `certificate` and `key`: the authorities of client certificates
  2 | source = "client-certificate"
    |          ^^^^^^^^^^^^^^^^^^^^
 "#,
@@ -98,7 +98,7 @@ semel.toml:6:10: error: `identity.issuer`: goes with `source = "jwt"` only, and 
     };
     assert_eq!(
         message("fixed_tenant = \"acme\"\ntenant_field = \"subject.O\""),
-        "says who the tenant is, and so does `fixed_tenant`: take one of them away"
+        "conflicts with `fixed_tenant`, which also names the tenant: remove one of them"
     );
     let long = message(&format!("fixed_tenant = \"{}\"", "x".repeat(256)));
     assert!(long.starts_with("expected a name"), "{long}");
@@ -120,7 +120,7 @@ ca = "ca.crt"
 semel.toml:1:21: error: `upstream_protocol`: "h2" is HTTP/2 over TLS, and `upstream` begins with http://: use "h2c"
  1 | upstream_protocol = "h2"
    |                     ^^^^
-semel.toml:3:6: error: `upstream_tls.ca`: means nothing while `upstream` begins with http://: write https://
+semel.toml:3:6: error: `upstream_tls.ca`: has no effect while `upstream` begins with http://: write https://
  3 | ca = "ca.crt"
    |      ^^^^^^^^
 "#,
@@ -142,7 +142,7 @@ listen = "127.0.0.1:443"
 upstream = "https://localhost"
 "#,
         r#"
-semel.toml:2:12: error: `upstream`: leads back to `listen` (127.0.0.1:443): every command would go round in a circle
+semel.toml:2:12: error: `upstream`: leads back to `listen` (127.0.0.1:443), so every request would loop: set the address of your service
  2 | upstream = "https://localhost"
    |            ^^^^^^^^^^^^^^^^^^^
 "#,
@@ -195,13 +195,13 @@ authorize_url = "https://b.example"
 authorize_key = "a.key"
 "#,
         r#"
-semel.toml:3:16: error: `defaults.authorize_ca`: means nothing while the address does not begin with https://: write https://
+semel.toml:3:16: error: `defaults.authorize_ca`: has no effect unless the address begins with https://: write https://
  3 | authorize_ca = "ca.crt"
    |                ^^^^^^^^
-semel.toml:7:15: error: `ledger.certificate`: needs `key` beside it: the file with its private key
+semel.toml:7:15: error: `ledger.certificate`: also needs `key`: the file with its private key
  7 | certificate = "a.crt"
    |               ^^^^^^^
-semel.toml:12:17: error: `operation.a.authorize_key`: needs `authorize_certificate` beside it: the file with the certificate that it belongs to
+semel.toml:12:17: error: `operation.a.authorize_key`: also needs `authorize_certificate`: the file with the certificate that it belongs to
  12 | authorize_key = "a.key"
     |                 ^^^^^^^
 "#,
@@ -221,13 +221,13 @@ fixed_tenant = "acme"
 introspection_cookie = "a b"
 "#,
         r#"
-semel.toml:2:10: error: `identity.introspection_url`: missing: who is shown a token, such as "https://auth.example/introspect"; `source = "introspection"` needs it
+semel.toml:2:10: error: `identity.introspection_url`: missing: the address of the introspection service, such as "https://auth.example/introspect"; `source = "introspection"` needs it
  2 | source = "introspection"
    |          ^^^^^^^^^^^^^^^
 semel.toml:4:35: error: `identity.introspection_authorization_env`: goes with `introspection_request = "form"` only: "forward" sends the client's own credential
  4 | introspection_authorization_env = "A"
    |                                   ^^^
-semel.toml:5:16: error: `identity.tenant_claim`: says who the tenant is, and so does `fixed_tenant`: take one of them away
+semel.toml:5:16: error: `identity.tenant_claim`: conflicts with `fixed_tenant`, which also names the tenant: remove one of them
  5 | tenant_claim = "org"
    |                ^^^^^
 semel.toml:7:24: error: `identity.introspection_cookie`: expected the name of a cookie, such as "session", found "a b"

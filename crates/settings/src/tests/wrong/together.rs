@@ -9,7 +9,7 @@ fn a_public_listener_needs_an_identity() {
 listen = "0.0.0.0:8080"
 "#,
         r#"
-semel.toml:1:10: error: `listen`: 0.0.0.0:8080 can be reached from elsewhere, and without an identity every caller would be the same one. There are two ways out: say who calls, with a `source` in `[identity]` such as "api-key", "jwt", or "trusted-headers" behind a proxy that authenticates; or listen on a loopback address such as 127.0.0.1, for a proxy beside it on the same machine or in the same pod
+semel.toml:1:10: error: `listen`: 0.0.0.0:8080 is reachable from other machines, and without an identity all callers would count as the same one. Either set a `source` in `[identity]`, such as "api-key", "jwt", or "trusted-headers" behind a proxy that authenticates; or listen on a loopback address such as 127.0.0.1, for a proxy on the same machine or in the same pod
  1 | listen = "0.0.0.0:8080"
    |          ^^^^^^^^^^^^^^
 "#,
@@ -27,7 +27,7 @@ match = "POST /a"
 anonymous = true
 "#,
         r#"
-semel.toml:5:13: error: `operation.a.anonymous`: does not go with `authorize_url`, which cannot be asked about a caller without a name: set `authorize_url = "off"` for this operation, or leave this out
+semel.toml:5:13: error: `operation.a.anonymous`: conflicts with `authorize_url`, which cannot authorize a caller without a name: set `authorize_url = "off"` for this operation, or remove `anonymous`
  5 | anonymous = true
    |             ^^^^
 "#,
@@ -43,7 +43,7 @@ origins = ["*"]
 credentials = true
 "#,
         r#"
-semel.toml:3:15: error: `cors.credentials`: browsers send no credentials where `origins` is "*": name the origins
+semel.toml:3:15: error: `cors.credentials`: browsers send no credentials if `origins` is "*": list the origins
  3 | credentials = true
    |               ^^^^
 "#,
@@ -71,7 +71,7 @@ fn an_upstream_must_be_somebody_else() {
 upstream = "http://LOCALHOST:8080"
 "#,
         r#"
-semel.toml:1:12: error: `upstream`: leads back to `listen` (127.0.0.1:8080): every command would go round in a circle
+semel.toml:1:12: error: `upstream`: leads back to `listen` (127.0.0.1:8080), so every request would loop: set the address of your service
  1 | upstream = "http://LOCALHOST:8080"
    |            ^^^^^^^^^^^^^^^^^^^^^^^
 "#,
@@ -85,7 +85,7 @@ fn a_listener_must_not_be_the_upstream() {
 listen = "127.0.0.1:3000"
 "#,
         r#"
-semel.toml:1:10: error: `upstream`: leads back to `listen` (127.0.0.1:3000): every command would go round in a circle
+semel.toml:1:10: error: `upstream`: leads back to `listen` (127.0.0.1:3000), so every request would loop: set the address of your service
  1 | listen = "127.0.0.1:3000"
    |          ^^^^^^^^^^^^^^^^
 "#,
@@ -125,7 +125,7 @@ caller_header = "X-Caller"
 semel.toml:2:10: error: `identity.tenant_header`: missing: `source = "trusted-headers"` needs it
  2 | source = "trusted-headers"
    |          ^^^^^^^^^^^^^^^^^
-semel.toml:3:19: error: `identity.trusted_proxies`: names no proxy, so nobody could send a command: expected at least one address
+semel.toml:3:19: error: `identity.trusted_proxies`: is empty, so every command would be refused: list the address of at least one proxy
  3 | trusted_proxies = []
    |                   ^^
 "#,
@@ -143,7 +143,7 @@ tenant_header = "X-Tenant"
 caller_header = "Authorization"
 "#,
         r#"
-semel.toml:5:17: error: `identity.caller_header`: `authorization` carries a credential, which changes while the caller stays the same: expected a header that names who calls
+semel.toml:5:17: error: `identity.caller_header`: `authorization` carries a credential, which changes while the caller stays the same: expected a header that names the tenant or caller
  5 | caller_header = "Authorization"
    |                 ^^^^^^^^^^^^^^^
 "#,
@@ -194,16 +194,16 @@ tenant_header = "X-Tenant"
 semel.toml:2:10: error: `identity.jwks`: missing: the issuer's keys, in a file or at an address such as "https://issuer.example/jwks.json"; `source = "jwt"` needs it
  2 | source = "jwt"
    |          ^^^^^
-semel.toml:2:10: error: `identity.issuer`: missing: who makes the tokens, as their `iss` says it; `source = "jwt"` needs it
+semel.toml:2:10: error: `identity.issuer`: missing: the issuer of the tokens, their claim `iss`; `source = "jwt"` needs it
  2 | source = "jwt"
    |          ^^^^^
-semel.toml:2:10: error: `identity.audience`: missing: for whom they are made, as their `aud` says it; `source = "jwt"` needs it
+semel.toml:2:10: error: `identity.audience`: missing: the audience of the tokens, their claim `aud`; `source = "jwt"` needs it
  2 | source = "jwt"
    |          ^^^^^
-semel.toml:3:14: error: `identity.algorithms`: allows none, so nobody could send a command: expected at least one, such as ["RS256"]
+semel.toml:3:14: error: `identity.algorithms`: is empty, so every token would be refused: expected at least one, such as ["RS256"]
  3 | algorithms = []
    |              ^^
-semel.toml:4:10: error: `identity.leeway`: a token would be good for more than 10 minutes after its end: expected "10m" or less
+semel.toml:4:10: error: `identity.leeway`: a token would stay valid for more than 10 minutes after it expires: expected "10m" or less
  4 | leeway = "11m"
    |          ^^^^^
 semel.toml:5:17: error: `identity.tenant_header`: goes with `source = "trusted-headers"` only, and `source` is "jwt"
@@ -252,7 +252,7 @@ semel.toml:5:8: error: `operation.a.name`: another operation has this name alrea
 semel.toml:9:9: error: `operation.b.match`: matches the same requests as the operation `a`
  9 | match = "POST /a/{other}"
    |         ^^^^^^^^^^^^^^^^^
-semel.toml:10:11: error: `operation.b.aliases`: `a` is the name of another operation, and no former one
+semel.toml:10:11: error: `operation.b.aliases`: `a` is the current name of another operation: an alias is a former name, so remove it here
  10 | aliases = ["a"]
     |           ^^^^^
 "#,
@@ -300,7 +300,7 @@ fn compared_ledgers_need_a_reference() {
 theirs = "provider.csv"
 "#,
         r#"
-semel.toml:2:10: error: `ledger.reference`: missing: the column or member that both sides know an entry by
+semel.toml:2:10: error: `ledger.reference`: missing: the column or member that identifies an entry in both ledgers
  2 | theirs = "provider.csv"
    |          ^^^^^^^^^^^^^^
 "#,
@@ -317,7 +317,7 @@ reference = "key"
 compare = ["amount"]
 "#,
         r#"
-semel.toml:4:11: error: `ledger.compare`: our ledger is the store, of which only operation ids are compared: leave it out
+semel.toml:4:11: error: `ledger.compare`: our ledger is the store, which is compared by operation id only: remove it
  4 | compare = ["amount"]
    |           ^^^^^^^^^^
 "#,
@@ -334,7 +334,7 @@ reference = "key"
 format = "csv"
 "#,
         r#"
-semel.toml:2:10: error: `ledger.theirs`: the standard input is for `semel reconcile ledger`: expected a file or an address
+semel.toml:2:10: error: `ledger.theirs`: only `semel reconcile ledger` reads the standard input: expected a file or an address
  2 | theirs = "-"
    |          ^^^
 "#,

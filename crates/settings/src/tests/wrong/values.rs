@@ -199,7 +199,7 @@ leeway = "-1s"
 max_token = "10B"
 "#,
         r#"
-semel.toml:2:10: error: `identity.audience`: missing: for whom they are made, as their `aud` says it; `source = "jwt"` needs it
+semel.toml:2:10: error: `identity.audience`: missing: the audience of the tokens, their claim `aud`; `source = "jwt"` needs it
  2 | source = "jwt"
    |          ^^^^^
 semel.toml:3:8: error: `identity.jwks`: expected a file, or an address that begins with http:// or https://, found "ftp://issuer.example/keys"
@@ -432,7 +432,7 @@ fn a_match_is_a_method_and_a_path() {
         ("POST a", r#"expected a method and a path, such as "POST /payments/{id}", found "POST a""#),
         (
             "POST /a?b",
-            r#"expected a method and a path, such as "POST /payments/{id}", found "POST /a?b": a query is no part of the path"#,
+            r#"expected a method and a path, such as "POST /payments/{id}", found "POST /a?b": a route has no query: remove it"#,
         ),
         (
             "POST /{",
@@ -444,7 +444,7 @@ fn a_match_is_a_method_and_a_path() {
         ),
         (
             "POST /{*a}/b",
-            r#"expected a method and a path, such as "POST /payments/{id}", found "POST /{*a}/b": `{*name}` stands at the end"#,
+            r#"expected a method and a path, such as "POST /payments/{id}", found "POST /{*a}/b": `{*name}` must be the last segment"#,
         ),
         (
             "POST /a/:id",
@@ -468,7 +468,7 @@ fn a_match_is_a_method_and_a_path() {
         ),
         (
             "POST /é",
-            r#"expected a method and a path, such as "POST /payments/{id}", found "POST /é": a request's path is ASCII: write anything else as it arrives, percent-encoded"#,
+            r#"expected a method and a path, such as "POST /payments/{id}", found "POST /é": a request's path is ASCII: write other characters percent-encoded, as they arrive"#,
         ),
     ] {
         assert_eq!(first_message(&format!("[[operation]]\nname = \"a\"\nmatch = {value:?}")), message);
