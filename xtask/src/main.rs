@@ -32,13 +32,13 @@ use std::process::ExitCode;
 const COMMANDS: &str = "\
 cargo xtask COMMAND
 
-  test            everything that must be green: format, lints, diagram, tests, threats, simulation, a sample of the
-                  crash matrix, chaos, documentation, dependencies; the ten slowest parts and tests are listed at the end
-  check           two minutes for each commit: format, lints, diagram, tests that need nothing but this process, a short
-                  simulation
-  nightly         hours of searching: all of what follows in its long form, to the end also where something fails
+  test            runs everything that must be green: format, lints, diagram, tests, threats, simulation, a sample of
+                  the crash matrix, chaos, documentation, dependencies; lists the ten slowest parts and tests at the end
+  check           runs the checks for each commit in two minutes: format, lints, diagram, tests that need nothing but
+                  this process, a short simulation
+  nightly         runs every search below in its long form, for hours; a failure does not end the run
 
-What searches, each with a page in docs/src/explanation/:
+Searches for bugs, each with a page in docs/src/explanation/:
   model           tries the protocol exhaustively, and refutes wrong ones (--quick, --only NAME, --story NAME)
   simulate        runs nodes over a simulated store, network and time, --seeds 2000 --from 0, or one --seed of an earlier
                   run with its --trace, and judges each history
@@ -48,36 +48,35 @@ What searches, each with a page in docs/src/explanation/:
   chaos           loads gateways while everything around them breaks, and judges the history: --store sqlite or postgres,
                   --minutes 10 or --seconds, --seed of an earlier run
   store-chaos     kills a PostgreSQL server under load for --minutes 10, or with the --seed of an earlier run
-  fuzz [TARGET]   tries bytes that nobody thought of on whatever reads them, for --seconds 60 each; or --input FILE once
-                  more
-  hostile         sends what hostile clients and upstreams send to a gateway, --cases 5000 or one --case of an earlier
-                  --seed, --only GROUP, and judges that nothing but accepted requests reaches the upstream, once each, and
-                  that every answer reaches the client who asked
+  fuzz [TARGET]   feeds random bytes to every parser, for --seconds 60 each; --input FILE repeats one input
+  hostile         sends the requests and answers of hostile clients and upstreams to a gateway, --cases 5000 or one
+                  --case of an earlier --seed, --only GROUP; only accepted requests may reach the upstream, once each,
+                  and every answer must reach its own client
   mutants [SET]   changes code in every way that cargo-mutants knows, one at a time, and lists the changes that no test
                   notices; SET is core, http or stores
-  coverage        says how many lines of crates/core its own tests reach
+  coverage        prints the share of lines of crates/core that its own tests reach
 
-What measures:
-  bench           everything beside its floor and its peers, in one run, written to bench/RESULTS.md; --quick takes some
-                  minutes; or only some sections, written below target: replay, commands, stores, gateway, storm,
-                  growth, size, instructions, requests, outbox
+Measurement:
+  bench           measures everything beside its floor and its peers, in one run, and writes bench/RESULTS.md; --quick
+                  takes some minutes; or measures some sections only, and writes below target: replay, commands, stores,
+                  gateway, storm, growth, size, instructions, requests, outbox
 
-What is kept in order:
+Checks and tools:
   threats         checks that every threat in docs/src/explanation/threats-*.md names tests that exist and run
   imports         refuses import cycles between sibling modules, in every folder of every crate
   names           refuses a type name that the product uses twice
-  dependencies    checks licences, banned crates and sources as deny.toml says, with cargo-deny, which it installs
-                  under target where it is missing
-  sbom [TARGET]   writes what the program `semel` is made of, as CycloneDX 1.5, to target/semel.cdx.json
+  dependencies    checks licences, banned crates and sources against deny.toml, with cargo-deny, which it installs
+                  under target if it is missing
+  sbom [TARGET]   writes the parts list of the program `semel`, as CycloneDX 1.5, to target/semel.cdx.json
   diagram         draws the state machine into ARCHITECTURE.md and docs/src/explanation/state-machine.md
-  diagram --check says whether the drawing is current
+  diagram --check checks that the drawing is current
   docs            checks every internal link, anchor and page length of the documentation, and builds the book of docs/
-                  to target/book with mdBook, which it installs under target where it is missing
+                  to target/book with mdBook, which it installs under target if it is missing
   docs --check    checks only, without mdBook
-  databases       installs PostgreSQL and PgBouncer for tests where they are missing, and says where they are
-  browser         installs Chromium for tests under target where it is missing, and says where it is
+  databases       installs PostgreSQL and PgBouncer for tests if they are missing, and prints their paths
+  browser         installs Chromium for tests under target if it is missing, and prints its path
   third-party     installs services and clients of others (Express, FastAPI, Stripe's SDKs, gRPC) for tests under target
-                  where they are missing, and says where they are
+                  if they are missing, and prints their paths
 
 The conformance vectors are read from the folder that SEMEL_VECTORS names; without it, those tests
 report that they did not run.";
