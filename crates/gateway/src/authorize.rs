@@ -162,7 +162,7 @@ async fn ask(rule: &AuthorizationRule, question: http::Result<Request<Full<Bytes
         Err(error) => error.to_string(),
     };
     count("unavailable");
-    tracing::warn!(why, "nobody can say whether a caller may: nothing is run");
+    tracing::warn!(why, "the authorization service gives no answer: nothing is run");
     Err(Denied::Unavailable)
 }
 

@@ -91,8 +91,8 @@ impl EntryRules {
 }
 
 fn unwanted() -> Problem {
-    let detail =
-        "A request of this method has no body, and no trailers, unless the gateway is set up for it.";
+    let detail = "A request of this method must not have a body or trailers, unless the gateway allows them for \
+                  its route.";
     Problem::new(ProblemKind::MalformedRequest, detail)
 }
 

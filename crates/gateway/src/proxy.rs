@@ -138,7 +138,7 @@ impl Proxy {
                     (Some(client), Some(handshake)) => self.switch(client, &handshake, place, response),
                     _ => {
                         failed("unmatched", "broke_off");
-                        let detail = "The upstream switched protocols, and not as it was asked.";
+                        let detail = "The upstream switched to a protocol that was not requested.";
                         answer(Problem::new(ProblemKind::UpstreamFailed, detail))
                     }
                 }

@@ -266,7 +266,7 @@ impl Upstream {
                 return Err(never_sent(why));
             }
             if !purpose.may_send() {
-                return Err(never_sent("the lease ended first"));
+                return Err(never_sent("the lease expired first"));
             }
             line.conduct.begin(place.take());
             if let Some(delivery) = purpose.delivery() {
@@ -349,7 +349,7 @@ impl Upstream {
             return Err(never_sent("the connection was closed"));
         }
         if !purpose.may_send() {
-            return Err(never_sent("the lease ended first"));
+            return Err(never_sent("the lease expired first"));
         }
         let place = Arc::new(Mutex::new(Some(place)));
         if let Some(delivery) = purpose.delivery() {

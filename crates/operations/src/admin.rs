@@ -131,7 +131,8 @@ async fn bounded(State(admin): State<Arc<Admin>>, request: Request) -> Response 
         ),
         Err(_) => problem(&Problem::new(
             ProblemKind::StoreUnavailable,
-            "There is no answer yet. An action goes on by itself: look at what it is about before you try again.",
+            "There is no answer yet. An action continues in the background: look at its record or message \
+             before you retry.",
         )),
     };
     secure(answer.headers_mut());
@@ -172,14 +173,14 @@ async fn answer(admin: Arc<Admin>, request: Request) -> Response {
     let (endpoint, id) = match found {
         EndpointMatch::Endpoint(endpoint, id) => (endpoint, id),
         EndpointMatch::OtherMethods(methods) => {
-            let refused = malformed("This can be asked for with another method only.");
+            let refused = malformed("This path needs another method.");
             let mut answer = problem(&refused.with_status(StatusCode::METHOD_NOT_ALLOWED));
             let allowed = HeaderValue::from_str(&methods.join(", "));
             allowed.into_iter().for_each(|allowed| drop(answer.headers_mut().insert(header::ALLOW, allowed)));
             return answer;
         }
         EndpointMatch::Nothing => {
-            let detail = "There is nothing at this path; GET /admin/v1/openapi.json says what there is.";
+            let detail = "There is nothing at this path; GET /admin/v1/openapi.json lists all paths.";
             return problem(&Problem::new(ProblemKind::NotFound, detail));
         }
     };
@@ -206,7 +207,7 @@ impl AdminDenied {
         match self {
             AdminDenied::Host(refused) => problem(&refused),
             AdminDenied::Token(_) => {
-                let detail = "The admin listener wants `Authorization: Bearer` and a token that it knows.";
+                let detail = "The admin listener needs `Authorization: Bearer` and a token that it knows.";
                 let mut answer = problem(&Problem::new(ProblemKind::Unauthenticated, detail));
                 answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
                 answer
@@ -244,7 +245,8 @@ async fn carry_out(
     let _place = match endpoint.access {
         EndpointAccess::Open => None,
         EndpointAccess::Needs(_) => Some(admin.gate.places.try_acquire().map_err(|_| {
-            Problem::new(ProblemKind::Overloaded, "Too much is asked at the same time.").retry_after(LATER)
+            Problem::new(ProblemKind::Overloaded, "There are too many requests at the same time.")
+                .retry_after(LATER)
         })?),
     };
     let members = match changes {
@@ -317,7 +319,7 @@ fn log_denied(gate: &AdminGate, found: &EndpointMatch, denied: &AdminDenied, pee
     let Some(unlogged) = gate.tokens.attempt() else { return };
     let what = match found {
         EndpointMatch::Endpoint(endpoint, _) => format!("{} {}", endpoint.method, endpoint.path),
-        EndpointMatch::OtherMethods(_) | EndpointMatch::Nothing => "something that there is not".to_owned(),
+        EndpointMatch::OtherMethods(_) | EndpointMatch::Nothing => "an unknown endpoint".to_owned(),
     };
     let (result, why) = match denied {
         AdminDenied::Token(denied) => (ProblemKind::Unauthenticated.code(), denied.as_str()),
@@ -335,11 +337,11 @@ fn unavailable(error: StoreError) -> Problem {
         }
         StoreError::Ambiguous(_) => Problem::new(
             ProblemKind::StoreUnavailable,
-            "It may or may not have been done: look at what it is about before you try again.",
+            "The action may or may not have been done: look at its record or message before you retry.",
         ),
         StoreError::Rejected(why) => refused(&why),
         StoreError::Corrupt(_) | StoreError::Damaged(_) => {
-            let detail = "What is stored cannot be read; the log says why.";
+            let detail = "The stored data cannot be read; the log says why.";
             Problem::new(ProblemKind::StoreUnavailable, detail).with_status(StatusCode::INTERNAL_SERVER_ERROR)
         }
     }

@@ -46,10 +46,11 @@ pub fn doubts(encryption: Option<&Encryption>, counted: &CountsByKey) -> Vec<Str
     let refuses = encryption.is_some_and(|encryption| encryption.plaintext == Plaintext::Refuse);
     let doubt = |(key, count): (&Option<String>, &u64)| match key {
         Some(key) if is_missing(key) => Some(format!(
-            "{count} of what is stored are under the encryption key {key:?}, which is not configured: they cannot be read"
+            "{count} of the stored items are under the encryption key {key:?}, which is not configured: they \
+             cannot be read"
         )),
         None if refuses && *count > 0 => Some(format!(
-            "{count} of what is stored are not encrypted, and `encryption.plaintext` refuses them"
+            "{count} of the stored items are not encrypted, and `encryption.plaintext` refuses them"
         )),
         Some(_) | None => None,
     };

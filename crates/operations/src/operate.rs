@@ -38,7 +38,7 @@ pub enum Acted<S> {
 /// Returns the fault, as the rest of a sentence that begins with the name of the reason.
 pub fn reason(text: &str) -> Result<String, String> {
     if text.trim().is_empty() {
-        return Err("must say something".to_owned());
+        return Err("must not be empty".to_owned());
     }
     if text.chars().any(steers) {
         return Err("is one line of text".to_owned());

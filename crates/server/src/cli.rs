@@ -90,7 +90,7 @@ struct Cli<C: Subcommand> {
         long,
         value_name = "FILE",
         global = true,
-        help = "The configuration; ./semel.toml where there is one"
+        help = "Configuration file; ./semel.toml by default, if it exists"
     )]
     config: Option<PathBuf>,
     #[command(subcommand)]
@@ -143,7 +143,7 @@ pub(crate) struct StoreFlag {
     #[arg(
         long,
         value_name = "STORE",
-        help = "Where records are kept, if not as configured: sqlite:PATH or postgres://…"
+        help = "Store to use instead of the configured one: sqlite:PATH or postgres://…"
     )]
     pub(crate) store: Option<String>,
 }

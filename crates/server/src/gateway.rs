@@ -64,7 +64,7 @@ impl Gateway {
         let gate = AdminGate::new(config).await?;
         let backend = open(config, Access::Write).await?;
         if config.limits.is_capped() {
-            backend.prepare().await.context("`[limits]`: what is kept cannot be counted")?;
+            backend.prepare().await.context("`[limits]`: the stored records cannot be counted")?;
         }
         let config = &Config { operations: former_names::adopt(config, &*backend).await, ..config.clone() };
         let tier = backend.tier();

@@ -133,7 +133,10 @@ pub enum OptionsError {
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// The command itself stands where the name of its file belongs.
-    #[error("--body wants the name of a file, not the command itself: write it to a file, and name that")]
+    #[error(
+        "--body needs the name of a file, not the command itself: write the command to a file, and name \
+         that"
+    )]
     InlineBody,
     /// The file with the command cannot be opened.
     #[error("cannot open {}", .0.display())]
@@ -145,7 +148,7 @@ pub enum OptionsError {
     #[error("{} is larger than {MAX_COMMAND_BYTES} bytes", .0.display())]
     BodyTooLarge(PathBuf),
     /// A header field is malformed. Its value may be a credential, and is not repeated.
-    #[error("--{0} wants \"Name: value\"")]
+    #[error("--{0} needs \"Name: value\"")]
     MalformedHeader(&'static str),
     /// A header field belongs to the probes.
     #[error("--{flag}: verify sets {field} itself")]
@@ -159,7 +162,7 @@ pub enum OptionsError {
     #[error("--{0}: at most {MAX_HEADERS} fields")]
     TooManyHeaders(&'static str),
     /// The second caller is the first.
-    #[error("--other-header is what --header says already: it must be another caller")]
+    #[error("--other-header is the same as --header: it must be of another caller")]
     SameCaller,
 }
 
@@ -223,7 +226,7 @@ impl VerifyOptions {
         if shows(&self.caller) || self.other_caller.as_ref().is_some_and(shows) {
             for address in addresses().filter(|address| address.client.address().is_exposed()) {
                 warnings
-                    .push(format!("the credentials for {address} cross the network in the clear: use https"));
+                    .push(format!("the credentials for {address} cross the network unencrypted: use https"));
             }
         }
         warnings
@@ -322,7 +325,7 @@ mod tests {
         };
         let exposed = warnings("http://shop.example/", Trust::System, "Authorization: Bearer canary");
         assert!(
-            exposed.contains("cross the network in the clear") && !exposed.contains("canary"),
+            exposed.contains("cross the network unencrypted") && !exposed.contains("canary"),
             "{exposed}"
         );
         for (url, field) in [
@@ -341,7 +344,7 @@ mod tests {
         let why = |path: &str| read_body(Path::new(path)).expect_err("it is refused").to_string();
         for inline in ["{\"amount\": 5}", " [1]", "{"] {
             let said = why(inline);
-            assert!(said.starts_with("--body wants the name of a file, not the command itself"), "{said}");
+            assert!(said.starts_with("--body needs the name of a file, not the command itself"), "{said}");
         }
         assert_eq!(why("no/such/file.json"), "cannot open no/such/file.json");
     }

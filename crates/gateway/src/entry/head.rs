@@ -47,8 +47,8 @@ fn check_fields(headers: &HeaderMap) -> Result<(), Problem> {
     for element in fields::elements(headers, &CONNECTION).filter(|element| !element.is_empty()) {
         match HeaderName::from_bytes(element) {
             Ok(name) if !fields::is_end_to_end(&name) => {}
-            Ok(_) => return refuse("Connection names a field that is not the connection's."),
-            Err(_) => return refuse("Connection names something that is no field."),
+            Ok(_) => return refuse("Connection names an end-to-end field."),
+            Err(_) => return refuse("Connection names something that is not a field."),
         }
     }
     let is_padded = |value: &HeaderValue| value.len() > 1 && value.as_bytes().starts_with(b"0");
@@ -60,13 +60,13 @@ fn check_fields(headers: &HeaderMap) -> Result<(), Problem> {
 
 fn check_target(method: &Method, uri: &Uri) -> Result<(), Problem> {
     if *method == Method::CONNECT {
-        return refuse("This is not a tunnel.");
+        return refuse("CONNECT is not supported: this is a gateway and no tunnel.");
     }
     if uri.scheme().is_some_and(|scheme| *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS) {
         return refuse("The scheme of the target is not http.");
     }
     if uri.path() == "*" && *method != Method::OPTIONS {
-        return refuse("Only OPTIONS asks for everything.");
+        return refuse("The request target * is for OPTIONS only.");
     }
     Ok(())
 }

@@ -106,7 +106,7 @@ impl TokenVerifier {
             return Ok(());
         }
         let keys = KeySet::parse(&text, &self.settings.algorithms)?;
-        tracing::info!(keys = keys.len(), "the keys for tokens were read again, and are others");
+        tracing::info!(keys = keys.len(), "the keys for tokens were read again, and have changed");
         *before = text;
         *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
         Ok(())

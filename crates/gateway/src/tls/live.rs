@@ -123,10 +123,7 @@ impl<R: Recipe> Reload for Live<R> {
                 *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(made);
                 last.complaint = None;
                 counter!("tls_reloads_total", "table" => table, "outcome" => "done").increment(1);
-                tracing::info!(
-                    table,
-                    "the files for TLS have changed: new connections get what they hold now"
-                );
+                tracing::info!(table, "the files for TLS have changed: new connections use the new ones");
                 ReloadResult::Used
             }
             Err(error) => {
@@ -136,7 +133,7 @@ impl<R: Recipe> Reload for Live<R> {
                     tracing::error!(
                         error = complaint,
                         table,
-                        "the files for TLS have changed and cannot be used: what they held before stays"
+                        "the files for TLS have changed and cannot be used: the old ones stay in force"
                     );
                 }
                 last.complaint = complaint;

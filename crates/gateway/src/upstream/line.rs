@@ -280,7 +280,7 @@ fn is_settings(first: &[u8]) -> bool {
 }
 
 fn surplus() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "the upstream said something before it was asked")
+    io::Error::new(io::ErrorKind::InvalidData, "the upstream sent bytes before a request")
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for UpstreamLine<S> {

@@ -66,7 +66,7 @@ impl AdminTokens {
     pub(crate) async fn fetch(config: &Config) -> anyhow::Result<AdminTokens> {
         ensure!(
             !config.admin_tokens.is_empty() || config.admin_listen.ip().is_loopback(),
-            "`admin_listen` can be reached from elsewhere, and there is no `[[admin.token]]`"
+            "`admin_listen` is reachable from other machines, and there is no `[[admin.token]]`"
         );
         let mut tokens = Vec::with_capacity(config.admin_tokens.len());
         for token in &config.admin_tokens {

@@ -65,7 +65,7 @@ pub(crate) fn check_change(headers: &HeaderMap) -> Result<(), Problem> {
     if is_from_elsewhere(headers) {
         return Err(Problem::new(
             ProblemKind::Forbidden,
-            "A browser sent this for a page from elsewhere. Nothing was changed.",
+            "A browser sent this for a page of another origin. Nothing was changed.",
         ));
     }
     Ok(())

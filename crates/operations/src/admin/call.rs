@@ -67,7 +67,7 @@ impl QueryParameters {
                 return Err(unknown("parameter", name, known));
             }
             if pairs[..index].iter().any(|(other, _)| other == name) {
-                return Err(malformed(format!("The parameter `{name}` is there twice.")));
+                return Err(malformed(format!("The parameter `{name}` is given twice.")));
             }
         }
         Ok(QueryParameters(pairs))
@@ -134,7 +134,7 @@ impl AdminCall {
         match self.members.get(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.clone())),
-            Some(_) => Err(malformed(format!("`{name}` is a text."))),
+            Some(_) => Err(malformed(format!("`{name}` must be a text."))),
         }
     }
 

@@ -115,7 +115,7 @@ fn attempt(call: &AdminCall) -> Result<Epoch, Problem> {
     let Some(given) = call.members.get("attempt") else { return Ok(FIRST_ATTEMPT) };
     let attempt = given.as_u64().and_then(|attempt| Epoch::try_from(attempt).ok());
     let attempt = attempt.filter(|attempt| *attempt >= FIRST_ATTEMPT);
-    attempt.ok_or_else(|| malformed("`attempt` is a number from 1 on, as the record shows it."))
+    attempt.ok_or_else(|| malformed("`attempt` must be a number from 1 on, as the record shows it."))
 }
 
 /// Returns the operator's verdict on an unknown outcome.
@@ -145,14 +145,12 @@ fn verdict(call: &AdminCall) -> Result<Said, Problem> {
         }
         Some("not-executed") => return Ok(Said::NotExecuted),
         Some(_) | None => {
-            return Err(malformed(
-                "`verdict` says what the evidence says: \"executed\", \"not-executed\" or \"resume\".",
-            ));
+            return Err(malformed("`verdict` must be \"executed\", \"not-executed\" or \"resume\"."));
         }
     }
     let status = match call.members.get("status") {
         None | Some(Value::Null) => {
-            return Err(malformed("The verdict \"executed\" needs the `status` that retries are to get."));
+            return Err(malformed("The verdict \"executed\" needs the `status` that retries get."));
         }
         Some(status) => status.as_u64().and_then(|status| u16::try_from(status).ok()),
     };
@@ -176,7 +174,7 @@ fn body(call: &AdminCall) -> Result<Option<Bytes>, Problem> {
 
 /// Returns header fields: for each name a text, or a list of texts.
 fn headers(given: Option<&Value>) -> Result<HeaderMap, Problem> {
-    let wrong = || malformed("`headers` has a text, or a list of them, for the name of each field.");
+    let wrong = || malformed("`headers` must have a text, or a list of texts, for the name of each field.");
     let mut headers = HeaderMap::new();
     let fields = match given {
         None | Some(Value::Null) => return Ok(headers),
@@ -200,7 +198,7 @@ fn headers(given: Option<&Value>) -> Result<HeaderMap, Problem> {
 pub(crate) async fn reconcile(call: AdminCall) -> Result<AdminAnswer, Problem> {
     let (id, note) = (call.operation_id()?, call.note("reconcile")?);
     let Some(reconciler) = &call.admin.reconciler else {
-        let why = "there is nobody to ask: no `[operation.reconcile]` and no `[[webhook]]` is configured";
+        let why = "no evidence can be found: no `[operation.reconcile]` and no `[[webhook]]` is configured";
         return Err(refused(why));
     };
     let look = reconciler.look_noted(id, note).await.map_err(unavailable)?;
@@ -209,7 +207,7 @@ pub(crate) async fn reconcile(call: AdminCall) -> Result<AdminAnswer, Problem> {
         LookUpOutcome::Resolved(_) => "resolved",
         LookUpOutcome::Again { .. } => "again",
         LookUpOutcome::GivenUp { .. } => "given_up",
-        LookUpOutcome::Overtaken => return Err(refused("somebody else is looking for it")),
+        LookUpOutcome::Overtaken => return Err(refused("another process is looking it up")),
         LookUpOutcome::NotUnknown(state) => {
             return Err(refused(&format!("{id} is {state}: reconcile does not apply to it")));
         }

@@ -56,7 +56,7 @@ fn format(url: &LedgerUrl, headers: &HeaderMap) -> anyhow::Result<Format> {
     if let Some(coding) = headers.get(CONTENT_ENCODING) {
         ensure!(
             coding == "identity",
-            "it is sent with {coding:?} as Content-Encoding, and none was asked for"
+            "it is sent with {coding:?} as Content-Encoding, and the request accepts none"
         );
     }
     let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
@@ -102,7 +102,7 @@ pub(super) fn authorization(url: &LedgerUrl) -> anyhow::Result<Option<HeaderValu
         .map_err(|_| anyhow::anyhow!("the variable {name}, which holds the credential, is not set"))?;
     // The value itself is never shown.
     let mut value = HeaderValue::from_str(&value)
-        .map_err(|_| anyhow::anyhow!("the variable {name} holds what no header can carry"))?;
+        .map_err(|_| anyhow::anyhow!("the variable {name} holds a character that no header can carry"))?;
     value.set_sensitive(true);
     Ok(Some(value))
 }

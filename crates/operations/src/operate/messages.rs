@@ -100,7 +100,7 @@ pub async fn act(
     }
     let (Some(message), now) = outbox.message(id).await? else { return Ok(Acted::Absent(absent(id))) };
     Ok(Acted::Refused(if message.is_in_hand(now) {
-        format!("{id} is in the hand of a worker, until {} at the latest: try then", message.due_at)
+        format!("a worker holds {id}, until {} at the latest: try again then", message.due_at)
     } else {
         format!("{id} is {}: {name} does not apply to it", message.state.as_str())
     }))

@@ -295,7 +295,8 @@ pub async fn act(
             Ok(Acted::Refused(format!("{id} is {state}: {action} does not apply to it")))
         }
         Decision::Refused(Refusal::OtherAttempt { epoch }) => Ok(Acted::Refused(format!(
-            "{id} is at attempt {epoch}: look at what that attempt came to, and name it (--attempt {epoch})"
+            "{id} is at attempt {epoch}: look for the effect of that attempt, and name it (--attempt \
+             {epoch})"
         ))),
         Decision::Refused(refusal) => Ok(Acted::Refused(format!("{id}: {refusal}"))),
         decision => Err(StoreError::Rejected(format!("it answered {decision:?}"))),

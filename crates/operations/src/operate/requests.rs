@@ -49,8 +49,8 @@ fn not_kept(record: &Record) -> String {
     let (id, state) = (record.operation_id, record.head.state.name());
     match state {
         StateName::Claimed | StateName::Processing | StateName::Unknown => format!(
-            "no request of {id} is kept: it was claimed without `keep_request = \"while-unknown\"` in the policy of its \
-             operation"
+            "no request of {id} is kept: its operation did not have `keep_request = \"while-unknown\"` when \
+             it was claimed"
         ),
         StateName::Succeeded | StateName::FailedFinal | StateName::FailedRetryable | StateName::Expired => {
             format!(

@@ -136,7 +136,7 @@ fn tell(step: &Step) -> String {
             let what = match step.reason {
                 Reason::TimedOut => "a phase took too long",
                 Reason::Panicked => "a phase panicked",
-                _ => "a call came to nobody knows what, and may be made again",
+                _ => "the outcome of a call is unknown, and the call may be made again",
             };
             format!("{what}: it waits to be resumed, as epoch {epoch}")
         }
@@ -164,17 +164,18 @@ fn tell(step: &Step) -> String {
         Reason::Panicked => "the handler panicked: unknown".to_owned(),
         Reason::ShutDown => "its process was shut down before the answer came: unknown".to_owned(),
         Reason::LeaseExpired if *state == StateName::Unknown => {
-            "its lease ended without a word from the executor: unknown".to_owned()
+            "its lease expired without a word from the executor: unknown".to_owned()
         }
         Reason::LeaseExpired if *state == StateName::Claimed => {
             format!(
-                "its lease ended without a word from the executor: it waits to be resumed, as epoch {epoch}"
+                "its lease expired without a word from the executor: it waits to be resumed, as epoch \
+                 {epoch}"
             )
         }
         Reason::LeaseExpired => {
-            format!("its lease ended without a word from the executor: {state}, as the operation declares")
+            format!("its lease expired without a word from the executor: {state}, as the operation declares")
         }
-        Reason::DeferralExpired => "its message did not come to an end in time: unknown".to_owned(),
+        Reason::DeferralExpired => "its message was not delivered in time: unknown".to_owned(),
         Reason::MessageDead => "its message is given up: unknown".to_owned(),
         Reason::NeverStarted if *state == StateName::Unknown => {
             "nobody resumed it in time: unknown".to_owned()
@@ -222,7 +223,7 @@ fn count(times: u32) -> String {
 pub fn next(record: Option<&Record>, now: Timestamp, around: &Around<'_>) -> String {
     let same_store = around.same_store;
     let Some(record) = record else {
-        return "now: forgotten; a request with this key is a new command, and runs".to_owned();
+        return "now: deleted; a request with this key is a new command, and runs".to_owned();
     };
     let id = record.operation_id;
     let attempt = match record.head.epoch {
@@ -232,7 +233,7 @@ pub fn next(record: Option<&Record>, now: Timestamp, around: &Around<'_>) -> Str
     match record.head.state {
         State::Claimed { start_by, .. } => format!("now: waits for a worker, until {start_by}"),
         State::Processing { lease_until, .. } if lease_until <= now => {
-            "now: its lease has ended; the next retry or sweep will say so".to_owned()
+            "now: its lease has expired; the next retry or sweep records that".to_owned()
         }
         State::Processing { lease_until, .. } => {
             format!("now: runs, with a lease until {lease_until}; a retry waits for it, then gets 409")
@@ -255,13 +256,13 @@ pub fn next(record: Option<&Record>, now: Timestamp, around: &Around<'_>) -> Str
             "now: partly done; the same request under the same key does the rest".to_owned()
         }
         State::FailedRetryable { expires_at } => {
-            format!("now: free; one retry runs it, and after {expires_at} it is forgotten")
+            format!("now: free; one retry runs it, and after {expires_at} the record is deleted")
         }
         State::Unknown { quarantine_until, .. } if record.head.is_phased() => {
             phased(record, quarantine_until, now, same_store)
         }
         State::Unknown { quarantine_until, reconcile_after, .. } => format!(
-            "now: unknown; retries get 409 until somebody knows. {}{}Look where the effect would be, then:\n  \
+            "now: unknown; retries get 409 until there is evidence. {}{}Look where the effect would be, then:\n  \
              semel records resolve {id}{attempt} --verdict executed --status 201 --body FILE --reason TEXT{same_store}\n  \
              semel records resolve {id}{attempt} --verdict not-executed --reason TEXT{same_store}{}\n\
              Its call: {}{}",
@@ -271,7 +272,7 @@ pub fn next(record: Option<&Record>, now: Timestamp, around: &Around<'_>) -> Str
                 )
             }),
             if reconcile_after > now && !is_dead_letter(&record.head.state) {
-                format!("It is looked for again at {reconcile_after}, or now by `semel reconcile {id}`. ")
+                format!("The next look-up is at {reconcile_after}, or now with `semel reconcile {id}`. ")
             } else {
                 String::new()
             },
@@ -323,8 +324,8 @@ fn phased(record: &Record, quarantine_until: Timestamp, now: Timestamp, same_sto
         format!("    (from {quarantine_until} on: a call may still be in flight)")
     };
     format!(
-        "now: unknown; retries get 409 until somebody knows what came of its open call, which `semel records show` \
-         names. Look where the effect of that call would be, then:\n  \
+        "now: unknown; retries get 409 until there is evidence about its open call, which `semel records show` names. \
+         Look where the effect of that call would be, then:\n  \
          semel records resolve {id} --attempt {attempt} --phase NAME --verdict executed --output FILE --reason \
          TEXT{same_store}\n  \
          semel records resolve {id} --attempt {attempt} --phase NAME --verdict not-executed --reason \

@@ -9,28 +9,32 @@ use super::{CommandResult, OutputFlags, say, show};
 /// The command line of `semel audit`.
 #[derive(Debug, clap::Args)]
 #[command(
-    about = "Find the endpoints of an OpenAPI document that do not say how to retry them",
-    long_about = "Reads an OpenAPI document (3.0, 3.1, 3.2, or Swagger 2.0, in YAML or JSON) and lists every endpoint that changes \
-        state, with what it tells its clients about retries. Nothing is sent anywhere.\n\n\
-        Five things are asked of each:\n\
-        - key: a header parameter Idempotency-Key, of the operation or of its path, or a key by another name: \
-        X-Idempotency-Key, PayPal-Request-Id, a member idempotency_key or idempotencyKey of the body, or one that --key \
-        names. It may be optional, which is noted.\n\
+    about = "Find the endpoints of an OpenAPI document that do not declare how to retry them",
+    long_about = "Reads an OpenAPI document (3.0, 3.1, 3.2, or Swagger 2.0, in YAML or JSON) and lists \
+        every endpoint that changes state, with what it declares about retries. Nothing is sent \
+        anywhere.\n\n\
+        Each endpoint must declare five things:\n\
+        - key: a header parameter Idempotency-Key, of the operation or of its path, or a key by another \
+        name: X-Idempotency-Key, PayPal-Request-Id, a member idempotency_key or idempotencyKey of the body, \
+        or one that --key names. It may be optional, which is noted.\n\
         - 400: the answer to a missing or malformed key.\n\
         - 409: the answer to a retry while the first request still runs.\n\
-        - 422: the answer to a key that was used with another request. The one that FastAPI declares by itself, for \
-        requests that do not validate, does not count.\n\
-        - expiry: how long a key is kept. OpenAPI has no field for it; any of these will do, the first counts: \
-        the extension `x-idempotency-ttl: 24h`, on the operation, its key parameter, its path or the whole \
-        document; a response header Idempotency-Expires on a 2xx answer; or a sentence such as \"Keys expire \
-        after 24 hours.\" in the description of the key parameter.\n\n\
-        Answers must be named: `4XX` and `default` do not say what a client is to do, and are only noted.\n\n\
-        POST and PATCH change state, and so does any method that no registry calls idempotent. PUT and DELETE \
-        may be sent twice by the definition of HTTP: they are listed if they declare the key, or with \
-        --all-methods. GET and its like never are, nor are webhooks and callbacks, which others receive.\n\n\
-        References within the document are followed. What is in another document cannot be seen: it counts as \
-        not declared, and a note says so. Bundle such documents into one first.\n\n\
-        25 endpoints or more are shown in groups: by the first tag of each, or else by where its path begins.",
+        - 422: the answer to a key that was used with another request. The one that FastAPI declares by \
+        itself, for requests that do not validate, does not count.\n\
+        - expiry: the time for which a key is kept. OpenAPI has no field for it; any of these is enough, \
+        and the first counts: the extension `x-idempotency-ttl: 24h`, on the operation, its key parameter, \
+        its path or the whole document; a response header Idempotency-Expires on a 2xx answer; or a \
+        sentence such as \"Keys expire after 24 hours.\" in the description of the key parameter.\n\n\
+        Answers must be named: `4XX` and `default` do not say what a client is to do, and are only \
+        noted.\n\n\
+        POST and PATCH change state, and so does any method that no registry calls idempotent. PUT and \
+        DELETE may be sent twice by the definition of HTTP: they are listed if they declare the key, or \
+        with --all-methods. GET and its like never are, nor are webhooks and callbacks, which others \
+        receive.\n\n\
+        References within the document are followed. Other documents are not read: what they declare counts \
+        as not declared, and a note says so. Bundle such documents into one first.\n\n\
+        25 endpoints or more are shown in groups: by the first tag of each, or else by the beginning of its \
+        path.",
     after_help = "Example of an endpoint that declares everything:\n\n  \
         paths:\n    \
         /payments:\n      \
@@ -73,7 +77,7 @@ pub(super) struct AuditArgs {
         help = "Another name of the key, of a header or of a member of the body; may be repeated"
     )]
     key: Vec<String>,
-    #[arg(long, help = "Ask the same of PUT, DELETE and other methods that are idempotent by definition")]
+    #[arg(long, help = "Also audit PUT, DELETE and other methods that are idempotent by definition")]
     all_methods: bool,
     #[command(flatten)]
     output: OutputFlags,

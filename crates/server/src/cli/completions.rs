@@ -10,10 +10,10 @@ use super::CommandResult;
 /// The command line of `semel completions`.
 #[derive(Debug, clap::Args)]
 #[command(
-    about = "Print the script by which a shell completes this program's commands and flags",
+    about = "Print the completion script of a shell, for this program's commands and flags",
     long_about = "Prints a script. Once your shell has read it, the Tab key completes commands, flags and file names. \
         Print it again after an update: it knows the commands of this version only.",
-    after_help = "Examples, with where each shell looks for it:\n  \
+    after_help = "Examples, with the place where each shell looks for the script:\n  \
         bash        semel completions bash > ~/.local/share/bash-completion/completions/semel\n              \
         (create the folder first; it needs the package bash-completion)\n  \
         zsh         semel completions zsh > ~/.zfunc/_semel\n              \
@@ -26,7 +26,7 @@ use super::CommandResult;
         Exit codes: 0 printed, 2 wrong use."
 )]
 pub(super) struct CompletionsArgs {
-    #[arg(value_name = "SHELL", help = "The shell that will read it")]
+    #[arg(value_name = "SHELL", help = "Shell that reads the script")]
     shell: Shell,
 }
 

@@ -24,17 +24,17 @@ enum ConfigCommand {
 /// The command line of `semel config check`.
 #[derive(Debug, clap::Args)]
 #[command(
-    about = "Say whether the configuration can be used, and what is doubtful about it",
-    long_about = "Reads the configuration as `semel serve` would, and says what is wrong with it, each error with \
-        its place and what would be right, or what is doubtful about it. If there is a store already, it \
-        is asked for records that no operation names any more, and for encryption keys that it needs, and not \
-        changed: an older schema stays as it is. Use \
-        it before you restart a gateway, and in the CI of whoever owns the file.",
+    about = "Check the configuration, and print its errors and warnings",
+    long_about = "Reads the configuration as `semel serve` does, and prints every error with its place and \
+        a correction, or the warnings. If the store exists, the command also looks there for records whose \
+        operation has no rule any more, and for encryption keys that are not configured. It changes \
+        nothing: an older schema stays as it is. Use it before you restart a gateway, and in the CI of the \
+        file's owner.",
     after_help = "Examples:\n  \
         semel config check\n  \
         semel config check --config /etc/semel.toml --json\n\n\
-        Exit codes: 0 it can be used, warnings or not; 1 it cannot; 2 wrong use, or the store cannot be \
-        asked."
+        Exit codes: 0 the configuration can be used, with or without warnings; 1 it cannot; 2 wrong use, or \
+        the store cannot be read."
 )]
 struct CheckArgs {
     #[command(flatten)]
@@ -46,11 +46,11 @@ struct CheckArgs {
 /// The command line of `semel config show`.
 #[derive(Debug, clap::Args)]
 #[command(
-    about = "Print every setting in force, and where it comes from",
-    long_about = "Prints every setting in force, and where it comes from: a flag, a SEMEL_… variable, a line of the \
+    about = "Print every setting in force, with its source",
+    long_about = "Prints every setting in force, with its source: a flag, a SEMEL_… variable, a line of the \
         file, or the default. Use it when a gateway does not do what the file seems to say. Passwords are \
-        hidden. With --json, values are those of JSON: numbers, booleans, lists, and texts for all else, such as \
-        \"24h\".",
+        hidden. With --json, values are those of JSON: numbers, booleans, lists, and texts for all else, \
+        such as \"24h\".",
     after_help = "Examples:\n  \
         semel config show\n  \
         SEMEL_TTL=7d semel config show --json\n\n\
@@ -67,8 +67,8 @@ struct ShowConfigurationArgs {
 #[derive(Debug, clap::Args)]
 #[command(
     about = "Print a commented configuration with every default",
-    long_about = "Prints a configuration that says what every setting means, with its default. As it is, it \
-        changes nothing: take out the `#` of what you want otherwise. Nothing is written to a file.",
+    long_about = "Prints a configuration with every setting, its meaning and its default. As printed, it \
+        changes nothing: remove the `#` in front of a setting to change it. The command writes no file.",
     after_help = "Example:\n  semel config init > semel.toml\n\nExit codes: 0 printed, 2 wrong use."
 )]
 struct InitArgs {}

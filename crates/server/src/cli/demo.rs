@@ -59,7 +59,7 @@ pub(super) struct DemoArgs {
     #[arg(
         long,
         value_name = "ADDRESS",
-        help = "Where the gateway listens, on this machine only [default: 127.0.0.1:8080]"
+        help = "Address of the gateway, on this machine only [default: 127.0.0.1:8080]"
     )]
     listen: Option<SocketAddr>,
 }

@@ -28,19 +28,18 @@ use super::{CommandResult, OutputFlags, SettingFlags, say, show};
 /// The command line of `semel doctor`.
 #[derive(Debug, clap::Args)]
 #[command(
-    about = "Look at everything that a gateway stands on, and say what to do about it",
-    long_about = "Looks at the configuration, the store, the machine, the upstream, and who may call, and says of each \
-        whether it is as it should be. Each line is `ok`, `warn` or `fail`; below the last two stands what to do \
-        about it.\n\n\
-        Nothing is changed by looking: no file is made, no schema migrated, no command sent. It may run beside a \
-        gateway, on the same file, at any time. The upstream gets one connection for each of its addresses and \
-        one HEAD request for `/`.\n\n\
-        Give it the flags that you give to `semel serve`, and run it as the same user on the same machine: it \
-        looks at the same settings, files and limits then.",
+    about = "Check configuration, store, machine, upstream and identity, with advice on every problem",
+    long_about = "Checks the configuration, the store, the machine, the upstream and the identity of \
+        callers. Each line is `ok`, `warn` or `fail`; advice stands below the last two.\n\n\
+        The command changes nothing: no file is made, no schema migrated, no command sent. It may run \
+        beside a gateway, on the same file, at any time. The upstream gets one connection for each of its \
+        addresses and one HEAD request for `/`.\n\n\
+        Give it the flags that you give to `semel serve`, and run it as the same user on the same machine: \
+        then it checks the same settings, files and limits.",
     after_help = "Examples:\n  \
         semel doctor\n  \
         semel doctor --config /etc/semel.toml --json\n\n\
-        Exit codes: 0 nothing failed, 1 something did, 2 wrong use, or the configuration cannot be used."
+        Exit codes: 0 no check failed, 1 a check failed, 2 wrong use, or the configuration cannot be used."
 )]
 pub(super) struct DoctorArgs {
     #[command(flatten)]
@@ -108,7 +107,8 @@ async fn store(config: &Config) -> Examination {
     };
     match &config.store {
         StoreLocation::Memory => {
-            let found = "in the gateway's memory: gone when it ends, and a retry after that runs again";
+            let found = "in the gateway's memory: lost when the gateway ends, and a retry after that runs \
+                         again";
             let advice = "set `store` to sqlite:PATH or postgres://… for anything but trying out";
             let checks = vec![Check::warn("store", found, advice)];
             Examination { checks, tier: Some(Tier::Three), ..Examination::default() }
@@ -133,8 +133,8 @@ fn encryption(encryption: Option<&Encryption>, counted: Option<CountsByKey>) -> 
     let name = "encryption";
     let mut checks: Vec<Check> = encryption.map(keys).into_iter().collect();
     let Some(counted) = counted else { return checks };
-    let advice = "configure the key as an `[[encryption.key]]` again, or see with `semel keys encryption` what is not as it \
-                  should be";
+    let advice = "configure the key as an `[[encryption.key]]` again; `semel keys encryption` lists the \
+                  keys of stored data";
     let doubts = semel_operations::encryption::doubts(encryption, &counted);
     checks.extend(doubts.into_iter().map(|doubt| Check::fail(name, doubt, advice)));
     let Some(encryption) = encryption.filter(|encryption| encryption.plaintext == Plaintext::Accept) else {
@@ -143,12 +143,12 @@ fn encryption(encryption: Option<&Encryption>, counted: Option<CountsByKey>) -> 
     let in_the_clear = counted.get(&None).copied().unwrap_or(0);
     checks.push(if in_the_clear > 0 {
         let advice = "run `semel keys rotate`, and set `encryption.plaintext` to \"refuse\" after that";
-        let found = format!("{in_the_clear} of what is stored are not encrypted, and are taken as they are");
+        let found = format!("{in_the_clear} of the stored items are not encrypted, and are accepted");
         Check::warn(name, found, advice)
     } else {
         let found = format!(
-            "everything that is stored is encrypted, and plaintext is accepted: whoever may write to the store can put \
-             it in the place of what is under {}",
+            "all stored data is encrypted, but plaintext is accepted: anybody who can write to the store \
+             can put it in place of data under {}",
             encryption.current
         );
         Check::warn(name, found, "set `encryption.plaintext` to \"refuse\"")
@@ -167,12 +167,13 @@ fn keys(encryption: &Encryption) -> Check {
                 count => format!("; {count} from programs, which were not run"),
             };
             let count = encryption.keys.len();
-            Check::ok(name, format!("under key {}, of {count}{not_run}", encryption.current))
+            Check::ok(name, format!("under key {}, one of {count}{not_run}", encryption.current))
         }
         Err(error) => Check::fail(
             name,
             format!("{error:#}"),
-            "bring the key back: without it, the gateway does not start, and what is under it cannot be replayed",
+            "restore the key: without it, the gateway does not start, and responses under it cannot be \
+             replayed",
         ),
     }
 }
@@ -191,15 +192,15 @@ fn certificates(config: &Config) -> Vec<Check> {
         None => Check::ok("tls", format!("`{setting}` can be used")),
         Some(ends) if ends < now => Check::fail(
             "tls",
-            format!("`{setting}` is over, since {ends}: nobody who checks it will go on"),
-            "put a new one in its place, and its key; a running gateway notices",
+            format!("`{setting}` expired at {ends}: whoever checks it refuses the connection"),
+            "replace the certificate and its key; a running gateway notices",
         ),
         Some(ends) if ends.since(now) < SOON => Check::warn(
             "tls",
-            format!("`{setting}` ends in {}, at {ends}", in_words(ends.since(now))),
-            "put a new one in its place, and its key; a running gateway notices",
+            format!("`{setting}` expires in {}, at {ends}", in_words(ends.since(now))),
+            "replace the certificate and its key; a running gateway notices",
         ),
-        Some(ends) => Check::ok("tls", format!("`{setting}` is good until {ends}")),
+        Some(ends) => Check::ok("tls", format!("`{setting}` is valid until {ends}")),
     };
     shown.into_iter().map(check).collect()
 }
@@ -207,7 +208,7 @@ fn certificates(config: &Config) -> Vec<Check> {
 fn promised(tier: Tier) -> Check {
     match tier {
         Tier::One => Check::ok("tier", promise(tier)),
-        Tier::Two => Check::warn("tier", promise(tier), "`durability` says what it would take"),
+        Tier::Two => Check::warn("tier", promise(tier), "follow the advice of `durability`"),
         Tier::Three => Check::warn("tier", promise(tier), "use a store that keeps its records"),
     }
 }
@@ -228,11 +229,11 @@ async fn identity(config: &Config, api_keys: Option<u64>) -> Check {
     let create = "make one with `semel keys create --tenant NAME --caller NAME`";
     match (&config.identity, api_keys) {
         (PrincipalSource::None, _) if config.listen.ip().is_loopback() => {
-            Check::ok(name, "none: every caller is the same one, and all are on this machine")
+            Check::ok(name, "none: all callers count as the same one, and all are on this machine")
         }
         (PrincipalSource::None, _) => Check::fail(
             name,
-            "none: every caller is the same one, and others can connect",
+            "none: all callers count as the same one, and other machines can connect",
             "choose an `identity.source`, or listen on loopback",
         ),
         (PrincipalSource::ApiKey, _) if config.store == StoreLocation::Memory => Check::fail(
@@ -243,10 +244,10 @@ async fn identity(config: &Config, api_keys: Option<u64>) -> Check {
         (PrincipalSource::ApiKey, None) => Check::warn(
             name,
             "api-key, and the keys cannot be read",
-            "do first what `store` and `schema` say, then look again",
+            "follow the advice of `store` and `schema` first, then run this again",
         ),
         (PrincipalSource::ApiKey, Some(0)) => {
-            Check::fail(name, "api-key, and there are no keys: nobody can call", create)
+            Check::fail(name, "api-key, and there are no keys: no caller can be identified", create)
         }
         (PrincipalSource::ApiKey, Some(1)) => Check::ok(name, "api-key, with one live key"),
         (PrincipalSource::ApiKey, Some(keys)) => Check::ok(name, format!("api-key, with {keys} live keys")),
@@ -296,8 +297,11 @@ async fn identity(config: &Config, api_keys: Option<u64>) -> Check {
                 None => Check::ok(name, format!("trusted-headers: {who}")),
                 Some(range) => Check::warn(
                     name,
-                    format!("trusted-headers: {who}; {range} is everybody, and any client can be any caller"),
-                    "name the addresses of your proxies in `identity.trusted_proxies`, and nobody else",
+                    format!(
+                        "trusted-headers: {who}; {range} includes every address, so any client can be any \
+                         caller"
+                    ),
+                    "list only the addresses of your proxies in `identity.trusted_proxies`",
                 ),
             }
         }
@@ -317,19 +321,20 @@ fn admin(config: &Config) -> Check {
     }
     let is_local = address.ip().is_loopback();
     match (is_local, config.admin_tokens.len()) {
-        (true, 0) => Check::ok(name, format!("{address}, for whoever is on this machine")),
+        (true, 0) => Check::ok(name, format!("{address}, for everybody on this machine")),
         (true, count) => {
             Check::ok(name, format!("{address}, for this machine only, with one of {count} tokens"))
         }
         (false, count) if config.admin_tls.is_some() => {
-            Check::ok(name, format!("{address}, encrypted, for those who have one of {count} tokens"))
+            Check::ok(name, format!("{address}, over TLS, with one of {count} tokens"))
         }
         (false, count) => Check::warn(
             name,
             format!(
-                "{address} can be reached from elsewhere, with one of {count} tokens, which come in the clear"
+                "{address} is reachable from other machines with one of {count} tokens, which arrive \
+                 unencrypted"
             ),
-            "set `admin_listen` to a loopback address, or have it encrypted: `[admin_tls]`",
+            "set `admin_listen` to a loopback address, or set `[admin_tls]`",
         ),
     }
 }

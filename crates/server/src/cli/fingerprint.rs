@@ -20,18 +20,18 @@ use explain::Explained;
 /// The command line of `semel fingerprint`.
 #[derive(Debug, clap::Args)]
 #[command(
-    about = "Print the fingerprint of a request, and why two of them differ",
-    long_about = "Prints the fingerprint of a request. Two requests with the same key are the same command if, and only \
-        if, their fingerprints are equal; otherwise the second gets 422.\n\n\
+    about = "Print the fingerprint of a request, or the differences between two requests",
+    long_about = "Prints the fingerprint of a request. Two requests with the same key are the same command \
+        if, and only if, their fingerprints are equal; otherwise the second gets 422.\n\n\
         --explain shows everything that is hashed: method, path, query, content type, content encoding and \
         body, each in the form in which it is hashed. A JSON body goes in as canonical JSON, so that its \
         spelling does not count; any other goes in byte by byte, and --explain says why. Headers such as \
         dates, trace ids and credentials are not hashed.\n\n\
-        --against names the body of a second request and says what differs between the two: which field, and \
-        in JSON bodies the JSON Pointer of each member that was added, removed or changed, with both values, \
-        cut short. Members that differ on purpose, such as a client's timestamp, can be left out: try \
-        --exclude here, then set `fingerprint_exclude` for the operation. What the configuration leaves out for \
-        the operation that the request matches is left out here, too.",
+        --against names the body of a second request and prints the differences between the two: the field, \
+        and in JSON bodies the JSON Pointer of each member that was added, removed or changed, with both \
+        values, cut short. Members that differ on purpose, such as a client's timestamp, can be left out: \
+        try --exclude here, then set `fingerprint_exclude` for the operation. Members that the \
+        configuration excludes for the matching operation are left out here, too.",
     after_help = "Examples:\n  \
         semel fingerprint --path /payments --content-type application/json --explain payment.json\n  \
         semel fingerprint --path /payments --content-type application/json payment.json \\\n      \
@@ -61,41 +61,41 @@ pub(super) struct FingerprintArgs {
         long,
         value_name = "FILE",
         value_hint = ValueHint::FilePath,
-        help = "The body of a second request: say what differs between the two"
+        help = "Body of a second request; prints the differences between the two"
     )]
     against: Option<String>,
     #[arg(
         long,
         value_name = "TEXT",
         requires = "against",
-        help = "The second request's method, if it is another"
+        help = "The second request's method, if it differs"
     )]
     against_method: Option<String>,
     #[arg(
         long,
         value_name = "TEXT",
         requires = "against",
-        help = "The second request's path and query, if they are others"
+        help = "The second request's path and query, if they differ"
     )]
     against_path: Option<String>,
     #[arg(
         long,
         value_name = "TEXT",
         requires = "against",
-        help = "The second request's Content-Type, if it is another"
+        help = "The second request's Content-Type, if it differs"
     )]
     against_content_type: Option<String>,
     #[arg(
         long,
         value_name = "TEXT",
         requires = "against",
-        help = "The second request's Content-Encoding, if it is another"
+        help = "The second request's Content-Encoding, if it differs"
     )]
     against_content_encoding: Option<String>,
     #[arg(
         long,
         conflicts_with_all = ["explain", "against", "json"],
-        help = "Print the exact bytes that are hashed for the body instead"
+        help = "Print the exact bytes of the body that are hashed, instead of the fingerprint"
     )]
     canonical: bool,
     #[command(flatten)]

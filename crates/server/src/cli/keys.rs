@@ -18,10 +18,10 @@ use encryption::{EncryptionArgs, RotateArgs};
 /// The command line of `semel keys`.
 #[derive(Debug, clap::Args)]
 #[command(
-    about = "API keys, which callers send, and encryption keys, which protect what is stored",
-    long_about = "Two sorts of keys. API keys say who calls, where `identity.source` is `api-key`: `create`, `list` and `revoke` \
-        are about them. Encryption keys protect what is stored, where `[encryption]` is configured: `encryption` and \
-        `rotate` are about those."
+    about = "Manage API keys, which callers send, and encryption keys, which protect stored data",
+    long_about = "Manages two sorts of keys. API keys identify callers if `identity.source` is `api-key`: \
+        see `create`, `list` and `revoke`. Encryption keys protect stored data if `[encryption]` is \
+        configured: see `encryption` and `rotate`."
 )]
 pub(super) struct KeysArgs {
     #[command(subcommand)]
@@ -40,19 +40,23 @@ enum KeysCommand {
 /// The command line of `semel keys create`.
 #[derive(Debug, clap::Args)]
 #[command(
-    about = "API keys: make one, and print it: nobody can see it again",
-    long_about = "Makes a key for a caller and prints it, once: the store keeps only a digest. The caller sends it \
-        as `Authorization: Bearer KEY` or `X-Api-Key: KEY`. Keys count where `identity.source` is \
-        `api-key`; a running gateway knows a new one within 2 s. To rotate, make a second key for the \
-        same caller, then revoke the first: retries under either are the same command.",
+    about = "API keys: create one, and print it once",
+    long_about = "Creates a key for a caller and prints it once: the store keeps only a digest. The caller \
+        sends it as `Authorization: Bearer KEY` or `X-Api-Key: KEY`. Keys are accepted if `identity.source` \
+        is `api-key`; a running gateway accepts a new one within 2 s. To rotate, create a second key for \
+        the same caller, then revoke the first: retries under either are the same command.",
     after_help = "Example:\n  \
         semel keys create --tenant acme --caller shop\n\n\
-        Exit codes: 0 made, 2 wrong use, or the store cannot be used."
+        Exit codes: 0 created, 2 wrong use, or the store cannot be used."
 )]
 struct CreateArgs {
     #[arg(long, value_name = "NAME", help = "The tenant that the caller belongs to")]
     tenant: String,
-    #[arg(long, value_name = "NAME", help = "Who calls with it; several keys may have the same caller")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        help = "The caller that the key identifies; several keys may have the same caller"
+    )]
     caller: String,
     #[command(flatten)]
     store: StoreFlag,
@@ -64,8 +68,8 @@ struct CreateArgs {
 #[derive(Debug, clap::Args)]
 #[command(
     about = "API keys: list all, without the keys",
-    long_about = "Lists every key that was made: its id, whose it is, since when, and whether it is revoked. The \
-        keys themselves cannot be shown, since nobody has them.",
+    long_about = "Lists every key: its id, tenant, caller, creation time and revocation. The keys \
+        themselves cannot be shown: the store has only their digests.",
     after_help = "Example:\n  semel keys list\n\nExit codes: 0 listed, 2 wrong use, or the store cannot be used."
 )]
 struct ListKeysArgs {
@@ -79,8 +83,8 @@ struct ListKeysArgs {
 #[derive(Debug, clap::Args)]
 #[command(
     about = "API keys: revoke one; a running gateway notices within 2 s",
-    long_about = "Revokes a key for good. A running gateway notices within 2 s; from then on, whoever sends the key \
-        gets 401. Records of its caller stay as they are.",
+    long_about = "Revokes a key for good. A running gateway notices within 2 s; from then on, requests with \
+        the key get 401. Records of its caller stay as they are.",
     after_help = "Example:\n  \
         semel keys revoke key_3d735fd4ca06\n\n\
         Exit codes: 0 revoked, 1 there is no such key or it was revoked before, 2 wrong use, or the store \

@@ -22,7 +22,7 @@ const EXAMPLE: &str = "01a1df32-caa3-786d-a196-45c465f24292:payment.created";
 
 /// The command line of `semel outbox`.
 #[derive(Debug, clap::Args)]
-#[command(about = "Look at messages to others, and retry or discard those that are dead")]
+#[command(about = "List and show outbox messages, and retry or discard dead ones")]
 pub(super) struct OutboxArgs {
     #[command(subcommand)]
     command: OutboxCommand,
@@ -40,9 +40,9 @@ enum OutboxCommand {
 #[derive(Debug, clap::Args)]
 #[command(
     about = "List messages, roughly the oldest first",
-    long_about = "Lists messages that commands have sent: event id, state, tries, since when, and what went wrong \
-        last. Begin with `--state dead`: these wait for somebody, and hold back later messages of the same \
-        command. Payloads are not shown.",
+    long_about = "Lists messages that commands have sent: event id, state, tries, creation time and last \
+        error. Begin with `--state dead`: these wait for an operator, and hold back later messages of the \
+        same command. Payloads are not shown.",
     after_help = "Examples:\n  \
         semel outbox list --state dead\n  \
         semel outbox list --state pending --kind payment.created --older-than 5m --json\n\n\
@@ -58,7 +58,7 @@ struct ListMessagesArgs {
     state: Option<String>,
     #[arg(long, value_name = "KIND", help = "Only this kind, such as payment.created")]
     kind: Option<String>,
-    #[arg(long, value_name = "TIME", help = "Only those that were made longer ago than this, such as 5m")]
+    #[arg(long, value_name = "TIME", help = "Only messages that are older than this, such as 5m")]
     older_than: Option<String>,
     #[command(flatten)]
     store: StoreFlag,
@@ -69,10 +69,10 @@ struct ListMessagesArgs {
 /// The command line of `semel outbox show`.
 #[derive(Debug, clap::Args)]
 #[command(
-    about = "Show one message, without what it says",
-    long_about = "Shows all that is known about one message: where it is, how often it was tried, when it is tried \
-        next or who has it until when, what went wrong last, and what the receiver calls it. Its payload \
-        is not shown, only how long it is. What was done by hand is in `semel records show OPERATION_ID`.",
+    about = "Show one message, without its payload",
+    long_about = "Shows one message: its state, its tries, the time of its next try or the worker that \
+        holds it and until when, its last error, and the receiver's reference. Its payload is not shown, \
+        only its length. Actions of operators are in `semel records show OPERATION_ID`.",
     after_help = format!(
                     "Example:\n  semel outbox show {EXAMPLE}\n\n\
         Exit codes: 0 shown, 1 there is no such message, 2 wrong use, or the store cannot be used."
@@ -90,14 +90,16 @@ struct ShowMessageArgs {
 /// The command line of `semel outbox retry`.
 #[derive(Debug, clap::Args)]
 #[command(
-    about = "Try a dead message again now, or one that waits",
-    long_about = "Makes a dead message pending again, due now and with all its tries before it; the next worker \
-        sends it, under the same event id. A message that waits for its next try is tried now. It is \
-        refused for one that is delivered, and while a worker has it in hand.\n\n\
-        Who did it and why is kept for good.",
+    about = "Retry a dead or waiting message now",
+    long_about = "Makes a dead message pending again, due now and with its full number of tries; the next \
+        worker sends it, under the same event id. A message that waits for its next try is tried now. It is \
+        refused for a delivered message, and while a worker holds it.\n\n\
+        The operator and the reason are kept for good.",
     after_help = format!(
-                    "Example:\n  semel outbox retry {EXAMPLE} \\\n      --reason 'the receiver is repaired'\n\n\
-        Exit codes: 0 it is tried again, 1 it cannot be, 2 wrong use, or the store cannot be used."
+                    "Example:\n  \
+        semel outbox retry {EXAMPLE} \\\n      \
+        --reason 'the receiver is repaired'\n\n\
+        Exit codes: 0 the message is retried, 1 it cannot be, 2 wrong use, or the store cannot be used."
                 ),
 )]
 struct RetryArgs {
@@ -108,11 +110,11 @@ struct RetryArgs {
 /// The command line of `semel outbox discard`.
 #[derive(Debug, clap::Args)]
 #[command(
-    about = "Give up a message for good: later ones of its command wait no longer",
-    long_about = "Deletes a message that is dead, or that waits. It is never sent again, and messages of the same \
-        command that waited for it go out. A try that failed may have reached the receiver all the same. \
-        It is refused for one that is delivered, and while a worker has it in hand.\n\n\
-        Who did it and why is kept for good.",
+    about = "Delete a message for good; later messages of its command go out",
+    long_about = "Deletes a dead or waiting message. It is never sent again, and messages of the same \
+        command that waited for it go out. A try that failed may have reached the receiver all the same. It \
+        is refused for a delivered message, and while a worker holds it.\n\n\
+        The operator and the reason are kept for good.",
     after_help = format!(
                     "Example:\n  semel outbox discard {EXAMPLE} \\\n      --reason 'the receiver is gone'\n\n\
         Exit codes: 0 discarded, 1 it cannot be, 2 wrong use, or the store cannot be used."
@@ -128,7 +130,7 @@ struct DiscardArgs {
 struct ActOnMessageArgs {
     #[arg(value_name = "EVENT_ID", help = "The id that receivers get: operationId:kind")]
     id: String,
-    #[arg(long, value_name = "TEXT", help = "Why; it is kept for good")]
+    #[arg(long, value_name = "TEXT", help = "Reason for the action, which is kept for good")]
     reason: String,
     #[command(flatten)]
     store: StoreFlag,

@@ -15,7 +15,7 @@ const PAGE: usize = 500;
 
 /// The command line of `semel quotas`.
 #[derive(Debug, clap::Args)]
-#[command(about = "Look at what tenants and callers have used of their quotas")]
+#[command(about = "Show how much tenants and callers have used of their quotas")]
 pub(super) struct QuotasArgs {
     #[command(subcommand)]
     command: QuotasCommand,
@@ -29,13 +29,13 @@ enum QuotasCommand {
 /// The command line of `semel quotas list`.
 #[derive(Debug, clap::Args)]
 #[command(
-    about = "List tenants and callers with what is left to them, by name",
-    long_about = "Lists the tenants and callers that have used something lately: how many new keys and look-ups are \
-        left to each, how many records and bytes are kept for it, and when its rates are whole again if it \
-        uses no more. A tenant with all its callers has the caller `*`. What is not limited by `[limits]` or \
-        `[[limit]]` is shown as `-`.\n\n\
-        Gateways report their use once a second, so what is shown is a moment old. Nobody is listed who has \
-        used nothing for a day and has all of its quota.",
+    about = "List tenants and callers with their remaining quotas, by name",
+    long_about = "Lists the tenants and callers with recent use: the new keys and look-ups that are left, \
+        the stored records and bytes, and the time at which the rates are whole again without further use. \
+        A tenant with all its callers has the caller `*`. A quota that neither `[limits]` nor `[[limit]]` \
+        sets is shown as `-`.\n\n\
+        Gateways report their use once a second, so the list is a moment old. A tenant or caller is not \
+        listed after a day without use, if all of its quota is left.",
     after_help = "Examples:\n  \
         semel quotas list\n  \
         semel quotas list --tenant acme --json\n\n\

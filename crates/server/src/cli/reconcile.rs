@@ -29,33 +29,30 @@ const MAX_PASSES: usize = 50;
 /// The command line of `semel reconcile`.
 #[derive(Debug, clap::Args)]
 #[command(
-    about = "Find out what became of commands whose outcome is unknown, and compare ledgers",
-    long_about = "Looks for evidence about commands whose outcome is unknown: what providers have sent as events, and what they \
-        answer when they are asked, as `[operation.reconcile]` of the configuration says. What was executed is \
-        settled with the answer that retries get; what provably was not is free for one retry; the rest is looked \
-        for again later, and left to an operator when that was in vain too often. A running gateway does this by \
-        itself.\n\n\
-        With an OPERATION_ID, one command is looked for now, whether or not it is due, one that was given up \
-        included. With --list, nothing is asked: it lists what is unknown.",
+    about = "Resolve commands in state unknown by asking the provider, and compare ledgers",
+    long_about = "Looks for evidence about commands in state unknown: events that providers have sent, and \
+        their answers to the look-ups of `[operation.reconcile]`. An executed command is settled with the \
+        answer that retries get. A command that provably was not executed is free for one retry. Any other \
+        is looked up again later, and left to an operator after too many look-ups. A running gateway does \
+        this by itself.\n\n\
+        With an OPERATION_ID, one command is looked up now, even if it is not due or was given up. With \
+        --list, no provider is asked: unknown commands are listed.",
     after_help = "Examples:\n  \
         semel reconcile --list\n  \
         semel reconcile --config /etc/semel.toml\n  \
         semel reconcile 01a1df32-caa3-786d-a196-45c465f24292\n\n\
-        Exit codes: 0 nothing is unknown (with OPERATION_ID: it is not; with --list: listed), 1 something still is, \
-        2 wrong use, or it cannot be done."
+        Exit codes: 0 no command is unknown (with OPERATION_ID: this one is not; with --list: listed), 1 a \
+        command still is, 2 wrong use, or it cannot be done."
 )]
 pub(super) struct ReconcileArgs {
     #[command(subcommand)]
     command: Option<ReconcileCommand>,
-    #[arg(
-        value_name = "OPERATION_ID",
-        conflicts_with = "list",
-        help = "Look for this command only, and now"
-    )]
+    #[arg(value_name = "OPERATION_ID", conflicts_with = "list", help = "Look up this command only, and now")]
     id: Option<String>,
     #[arg(
         long,
-        help = "List what is unknown: since when, how often and when it is looked for, and what is given up"
+        help = "List unknown commands: since when, number of look-ups, time of the next one, and those \
+                given up"
     )]
     list: bool,
     #[command(flatten)]
@@ -85,7 +82,7 @@ impl ReconcileArgs {
 pub(super) fn run(args: &ReconcileArgs, config: Option<&Path>) -> anyhow::Result<CommandResult> {
     if let Some(ReconcileCommand::Ledger(below)) = &args.command {
         if let Some(name) = args.given() {
-            bail!("{name} does not go with `ledger`; what is meant for the ledger stands after that word");
+            bail!("{name} does not go with `ledger`: write options of the ledger after that word");
         }
         return ledger::run(below, config);
     }
@@ -101,8 +98,8 @@ pub(super) fn run(args: &ReconcileArgs, config: Option<&Path>) -> anyhow::Result
     }
     if !is_wanted(&config) {
         bail!(
-            "there is nobody to ask: no `[operation.reconcile]` and no `[[webhook]]` is configured. Name the gateway's \
-             configuration with `--config`; what is unknown is listed with `semel reconcile --list`"
+            "no evidence can be found: no `[operation.reconcile]` and no `[[webhook]]` is configured. Name \
+             the gateway's configuration with `--config`; `semel reconcile --list` lists unknown commands"
         );
     }
     let reconciler = reconciler(&config, store.clone(), backend)?;
@@ -119,7 +116,7 @@ fn all(reconciler: &Reconciler, store: &Arc<dyn Records>, json: bool) -> anyhow:
     for _ in 0..MAX_PASSES {
         let report = runtime()?.block_on(reconciler.once());
         if let Some(why) = report.trouble {
-            bail!("not everything could be looked for: {why}");
+            bail!("not every command could be looked up: {why}");
         }
         by_evidence += report.by_evidence;
         let failed = |look: &LookUpResult| matches!(look.outcome, LookUpOutcome::Failed { .. });
@@ -142,7 +139,7 @@ fn all(reconciler: &Reconciler, store: &Arc<dyn Records>, json: bool) -> anyhow:
             say(format!("{}  {:24}  {}", look.operation_id, look.operation.as_str(), told(&look.outcome)));
         }
         eprintln!(
-            "{} looked for, {by_evidence} settled by events; {} unknown, {dead} of them given up",
+            "{} looked up, {by_evidence} settled by events; {} unknown, {dead} of them given up",
             looks.len(),
             unknown.len()
         );
@@ -170,9 +167,9 @@ fn one(reconciler: &Reconciler, id: OperationId, json: bool) -> anyhow::Result<C
 fn told(outcome: &LookUpOutcome) -> String {
     match outcome {
         LookUpOutcome::Resolved(verdict) => format!("settled: {}", verdict.as_str().replace('_', " ")),
-        LookUpOutcome::Again { at, why } => format!("unknown, looked for again at {at}: {}", printable(why)),
+        LookUpOutcome::Again { at, why } => format!("unknown, looked up again at {at}: {}", printable(why)),
         LookUpOutcome::GivenUp { why } => format!("unknown, and given up: {}", printable(why)),
-        LookUpOutcome::Overtaken => "somebody else is looking for it".to_owned(),
+        LookUpOutcome::Overtaken => "another process is looking it up".to_owned(),
         LookUpOutcome::NotUnknown(state) => format!("not unknown: {state}"),
         LookUpOutcome::Failed { why } => {
             format!("unknown, since the store cannot be used: {}", printable(why))

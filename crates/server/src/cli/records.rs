@@ -32,7 +32,7 @@ const EXAMPLE: &str = "01a1df32-caa3-786d-a196-45c465f24292";
 
 /// The command line of `semel records`.
 #[derive(Debug, clap::Args)]
-#[command(about = "Look at records, and settle those that nobody else can settle")]
+#[command(about = "List and show records, and settle those that need an operator")]
 pub(super) struct RecordsArgs {
     #[command(subcommand)]
     command: RecordsCommand,
@@ -53,9 +53,9 @@ enum RecordsCommand {
 #[derive(Debug, clap::Args)]
 #[command(
     about = "List records, the oldest first",
-    long_about = "Lists records, the oldest first: operation id, state, operation, caller, and since when. Begin \
-        with `--state unknown`: these wait for somebody to say what happened. The other states are \
-        claimed, processing, succeeded, failed_final, failed_retryable and expired. Keys and bodies are not shown.",
+    long_about = "Lists records, the oldest first: operation id, state, operation, caller, and time of the \
+        last change. Begin with `--state unknown`: these wait for evidence. The other states are claimed, \
+        processing, succeeded, failed_final, failed_retryable and expired. Keys and bodies are not shown.",
     after_help = "Examples:\n  \
         semel records list --state unknown\n  \
         semel records list --operation payments.create --older-than 5m --json\n\n\
@@ -68,7 +68,11 @@ struct ListRecordsArgs {
     operation: Option<String>,
     #[arg(long, value_name = "NAME", help = "Only this tenant")]
     tenant: Option<String>,
-    #[arg(long, value_name = "TIME", help = "Only those that last changed longer ago than this, such as 5m")]
+    #[arg(
+        long,
+        value_name = "TIME",
+        help = "Only records whose last change is longer ago than this, such as 5m"
+    )]
     older_than: Option<String>,
     #[command(flatten)]
     store: StoreFlag,
@@ -79,9 +83,9 @@ struct ListRecordsArgs {
 /// The command line of `semel records show`.
 #[derive(Debug, clap::Args)]
 #[command(
-    about = "Show one record, and what was noted about it",
-    long_about = "Shows all that is known about one command, and what people noted about it. `records explain` \
-        tells the same as a story, with what can be done next.",
+    about = "Show one record, with the notes of operators",
+    long_about = "Shows the record of one command, with the notes of operators. `records explain` tells the \
+        same as a story, with the possible next steps.",
     after_help = format!(
                     "Example:\n  semel records show {EXAMPLE}\n\n\
         Exit codes: 0 shown, 1 there is no such record, 2 wrong use, or the store cannot be used."
@@ -99,11 +103,11 @@ struct ShowRecordArgs {
 /// The command line of `semel records explain`.
 #[derive(Debug, clap::Args)]
 #[command(
-    about = "Tell the story of one command: who ran it when, what became of it, who settled it and why",
-    long_about = "Tells the story of one command, step by step: claims and their epochs, renewed leases, sweeps, \
-        answers, verdicts, and what was done by hand, by whom and why. Then it says what a retry gets \
-        now, and what can be done.\n\n\
-        Replays and refused duplicates change nothing and are not in it; they are in the log.",
+    about = "Tell the story of one command: its attempts, its outcome, and who settled it and why",
+    long_about = "Tells the story of one command, step by step: claims and their epochs, renewed leases, \
+        sweeps, answers, verdicts, and the actions of operators with their reasons. Then it shows the \
+        answer that a retry gets now, and the possible next steps.\n\n\
+        Replays and refused duplicates change nothing: they are in the log only.",
     after_help = format!(
                     "Example:\n  semel records explain {EXAMPLE}\n\n\
         Exit codes: 0 told, 1 there is no such record, 2 wrong use, or the store cannot be used."
@@ -121,16 +125,18 @@ struct ExplainArgs {
 /// The command line of `semel records request`.
 #[derive(Debug, clap::Args)]
 #[command(
-    about = "Show the request of a command whose outcome is not known, where it is kept",
-    long_about = "Shows the request that is kept of one command: method, target, header fields and body. It is kept by \
-        operations with `keep_request = \"while-unknown\"`, from the claim until the outcome is known, and by \
-        those with `mode = \"async\"` until it is carried out. Credentials are left out of it, unless the \
-        operation has `store_credentials`.\n\n\
-        Who read it and why is kept for good, with the record's story. On a terminal, control characters are \
-        escaped; `--json` shows a body that is no text in base64.",
+    about = "Show the kept request of a command whose outcome is not known",
+    long_about = "Shows the kept request of one command: method, target, header fields and body. Operations \
+        with `keep_request = \"while-unknown\"` keep it from the claim until the outcome is known, those \
+        with `mode = \"async\"` until it is executed. Credentials are left out, unless the operation has \
+        `store_credentials`.\n\n\
+        The reader and the reason are kept for good, with the record's story. On a terminal, control \
+        characters are escaped; `--json` shows a body that is no text in base64.",
     after_help = format!(
-        "Example:\n  semel records request {EXAMPLE} --reason 'to find the payment'\n\n\
-         Exit codes: 0 shown, 1 there is none, and why, 2 wrong use, or the store cannot be used."
+        "Example:\n  \
+         semel records request {EXAMPLE} --reason 'to find the payment'\n\n\
+         Exit codes: 0 shown, 1 no request is kept, for the printed reason, 2 wrong use, or the store \
+         cannot be used."
     ),
 )]
 struct RequestArgs {
@@ -141,21 +147,22 @@ struct RequestArgs {
 /// The command line of `semel records resolve`.
 #[derive(Debug, clap::Args)]
 #[command(
-    about = "Settle a record whose outcome is unknown, with evidence from elsewhere",
-    long_about = "Settles a record whose outcome is unknown. Look first where the effect would be: in the \
-        service's own records, at the provider.\n\n\
-        `--verdict executed` says that it took place; give the response that retries are to get. Of its \
-        body as much is stored as the operation's `store_response` wants: with \"reference\", a Location is \
+    about = "Settle a record in state unknown, with evidence from outside",
+    long_about = "Settles a record in state unknown. Look first where the effect would be: in the service's \
+        own records, at the provider.\n\n\
+        `--verdict executed` means that the effect took place; give the response for retries. The \
+        operation's `store_response` decides which part of it is stored: with \"reference\", a Location is \
         enough.\n\
-        `--verdict not-executed` says that it did not, and frees the key for one retry. It is refused \
+        `--verdict not-executed` means that it did not, and frees the key for one retry. It is refused \
         while a call of the last attempt could still be in flight.\n\n\
-        A verdict is about the attempt that you looked at: `records explain` tells its number, the epoch. It is refused \
-        if the command was run again since, so that it cannot settle an attempt that nobody has looked at.\n\n\
+        A verdict is about the attempt that you looked at: `records explain` shows its number, the epoch. \
+        It is refused if the command was run again since, so that it cannot settle an attempt that nobody \
+        has looked at.\n\n\
         Of a command in phases, the verdict is about its open call, which `records show` names: give its \
         `--phase` and the `--attempt` that you looked at. The command is then resumed: after the call with \
         the `--output` that the phase's code would have returned, or by making the call anew. `--verdict \
         resume` resumes a command that was given up with no call open.\n\n\
-        Who did it and why is kept for good, with the record's story.",
+        The operator and the reason are kept for good, with the record's story.",
     after_help = format!(
                     "Examples:\n  \
         semel records resolve {EXAMPLE} --verdict executed \\\n      \
@@ -175,13 +182,13 @@ struct ResolveArgs {
         long,
         value_name = "VERDICT",
         value_parser = ["executed", "not-executed", "resume"],
-        help = "What the evidence says"
+        help = "Conclusion from the evidence"
     )]
     verdict: String,
     #[arg(
         long,
         value_name = "NUMBER",
-        help = "The attempt that you looked at, which `records explain` tells as its epoch; without it, the first"
+        help = "Attempt that you looked at, the epoch in `records explain`; without it, the first"
     )]
     attempt: Option<String>,
     #[arg(long, value_name = "NAME", help = "In phases: the phase whose call is open")]
@@ -189,7 +196,7 @@ struct ResolveArgs {
     #[arg(
         long,
         value_name = "FILE",
-        help = "In phases, executed: what the call came to, in JSON, as the phase's code returns it"
+        help = "In phases, executed: the result of the call, in JSON, as the phase's code returns it"
     )]
     output: Option<String>,
     #[arg(long, value_name = "CODE", help = "Executed: the status that retries get")]
@@ -202,7 +209,7 @@ struct ResolveArgs {
         help = "Executed: a header field that retries get; may be repeated"
     )]
     header: Vec<String>,
-    #[arg(long, value_name = "TEXT", help = "Why; it is kept for good")]
+    #[arg(long, value_name = "TEXT", help = "Reason for the action, which is kept for good")]
     reason: String,
     #[command(flatten)]
     store: StoreFlag,
@@ -213,10 +220,10 @@ struct ResolveArgs {
 /// The command line of `semel records release`.
 #[derive(Debug, clap::Args)]
 #[command(
-    about = "Give up a command that has not run: its key is as good as new",
-    long_about = "Gives up a command that waits and has not begun, or that provably did nothing: its record goes, \
-        and its key is as good as new. What runs, what is unknown and what is settled is refused; for an \
-        unknown there is `records resolve`.",
+    about = "Delete the record of a command that has not run, so that its key counts as new",
+    long_about = "Gives up a command that waits and has not begun, or that provably did nothing: its record \
+        is deleted, and its key counts as new. It is refused for a running, unknown or settled command; for \
+        an unknown one there is `records resolve`.",
     after_help = format!(
                     "Example:\n  semel records release {EXAMPLE} --reason 'sent by mistake'\n\n\
         Exit codes: 0 released, 1 it cannot be released, 2 wrong use, or the store cannot be used."
@@ -230,10 +237,10 @@ struct ReleaseArgs {
 /// The command line of `semel records purge`.
 #[derive(Debug, clap::Args)]
 #[command(
-    about = "Forget a settled command: its response at once, its key a little later",
-    long_about = "Forgets a settled command, as when a customer asks for it: the stored response at once, and the \
-        key once no gateway can have it in memory any more. After that, the same key runs the command \
-        again. What runs or is unknown is refused.",
+    about = "Delete a settled command: its response at once, its key a little later",
+    long_about = "Deletes a settled command, as when a customer asks for it: the stored response at once, \
+        and the key once no gateway can have it in memory any more. After that, the same key runs the \
+        command again. It is refused for a running or unknown command.",
     after_help = format!(
                     "Example:\n  semel records purge {EXAMPLE} --reason 'asked to forget'\n\n\
         Exit codes: 0 purged, 1 it cannot be purged, 2 wrong use, or the store cannot be used."
@@ -249,7 +256,7 @@ struct PurgeArgs {
 struct ActOnRecordArgs {
     #[arg(value_name = "OPERATION_ID", help = "The id that clients get in Idempotency-Operation-Id")]
     id: String,
-    #[arg(long, value_name = "TEXT", help = "Why; it is kept for good")]
+    #[arg(long, value_name = "TEXT", help = "Reason for the action, which is kept for good")]
     reason: String,
     #[command(flatten)]
     store: StoreFlag,
@@ -281,7 +288,7 @@ pub(super) fn run(args: &RecordsArgs, config: Option<&Path>) -> anyhow::Result<C
             let change = |record: &Record| {
                 let policy = config.policy_of(&record.operation);
                 if said.loses_its_body(policy) {
-                    eprintln!("the body is not stored: the operation's `store_response` does not want it");
+                    eprintln!("the body is not stored: the operation's `store_response` excludes it");
                 }
                 said.change(policy, attempt)
             };
@@ -385,7 +392,7 @@ fn show(store: &Arc<dyn Records>, id: &str, json: bool) -> anyhow::Result<Comman
                 super::show(printable(&format!("{name:18} {value}")));
             }
         }
-        None => say("its record has been forgotten"),
+        None => say("its record has been deleted"),
     }
     for step in &found.steps {
         let (name, told) = line(step);

@@ -14,15 +14,16 @@ use crate::telemetry;
 #[derive(Debug, clap::Args)]
 #[command(
     about = "Stand in front of an HTTP service and make its commands safe to retry",
-    long_about = "Stands in front of an HTTP service. Every POST and PATCH needs an Idempotency-Key; a retry gets the \
-        first answer, and the service sees one request. Nothing is needed but this program and its SQLite file; \
-        several gateways share a PostgreSQL.\n\n\
-        It prints where it listens and what its store promises, and logs to the standard error.\n\n\
-        SIGTERM or Ctrl-C stops it: running commands get the time of `--drain` to finish. More signals within 5 \
-        seconds change nothing; a later one ends the wait, and commands that still run become unknown. SIGHUP never \
-        stops it: certificate files are read again, as they are when they change; settings are not.\n\n\
+    long_about = "Stands in front of an HTTP service. Every POST and PATCH needs an Idempotency-Key; a \
+        retry gets the first answer, and the service sees one request. Nothing is needed but this program \
+        and its SQLite file; several gateways share a PostgreSQL.\n\n\
+        It prints its addresses and the promise of its store, and logs to the standard error.\n\n\
+        SIGTERM or Ctrl-C stops it: running commands get the time of `--drain` to finish. More signals \
+        within 5 seconds change nothing; a later one ends the wait, and commands that still run become \
+        unknown. SIGHUP never stops it: certificate files are read again, as they are when they change; \
+        settings are not.\n\n\
         Settings come from flags, SEMEL_… variables, the configuration file and built-in defaults, in this \
-        order; `semel config show` prints which.",
+        order; `semel config show` prints the source of each.",
     after_help = "Examples:\n  \
         semel serve --upstream http://127.0.0.1:3000\n  \
         semel serve --config /etc/semel.toml\n  \
@@ -95,6 +96,6 @@ pub(super) fn promise(tier: Tier) -> &'static str {
     match tier {
         Tier::One => "tier 1, at most one effect under every fault",
         Tier::Two => "tier 2, at most one effect unless the engine loses an acknowledged write",
-        Tier::Three => "tier 3, forgets everything with this process: for trying out only",
+        Tier::Three => "tier 3, records are lost when this process ends: for trying out only",
     }
 }

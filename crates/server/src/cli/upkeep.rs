@@ -16,10 +16,10 @@ use super::{CommandResult, OutputFlags, StoreFlag, blocking, say};
 /// The command line of `semel sweep`.
 #[derive(Debug, clap::Args)]
 #[command(
-    about = "Make commands whose executor fell silent what they are: unknown",
-    long_about = "Looks for commands whose lease has ended without a word, and makes them what they are: unknown, or free \
-        where `on_lease_expired` says so. A running gateway does this by itself every few seconds. Use it where \
-        none runs and you want to see what is left, with `semel records list --state unknown` after it.",
+    about = "Turn commands whose lease expired into unknown, or requeue them",
+    long_about = "Turns commands whose lease expired without an outcome into unknown, or frees them where \
+        `on_lease_expired` says so. A running gateway does this by itself every few seconds. Use it where \
+        no gateway runs; then `semel records list --state unknown` lists the commands that need evidence.",
     after_help = "Example:\n  semel sweep\n\nExit codes: 0 done, 2 wrong use, or the store cannot be used."
 )]
 pub(super) struct SweepArgs {
@@ -28,7 +28,7 @@ pub(super) struct SweepArgs {
         value_name = "COUNT",
         default_value = "1000",
         value_parser = clap::value_parser!(u32).range(1..=100_000),
-        help = "How many at a time; live traffic goes between"
+        help = "Records of a batch; live requests run between two batches"
     )]
     batch: u32,
     #[command(flatten)]
@@ -40,10 +40,10 @@ pub(super) struct SweepArgs {
 /// The command line of `semel reap`.
 #[derive(Debug, clap::Args)]
 #[command(
-    about = "Forget what has expired",
-    long_about = "Removes records whose time to live is over. A running gateway does this by itself every minute. Use it \
-        where none runs, or to catch up after a long time in smaller steps. What runs, and what is unknown, is \
-        never removed.",
+    about = "Delete expired records",
+    long_about = "Removes records whose time to live is over. A running gateway does this by itself every \
+        minute. Use it where none runs, or to catch up after a long time in smaller steps. Running and \
+        unknown commands are never removed.",
     after_help = "Example:\n  \
         semel reap --batch 500\n\n\
         Exit codes: 0 done, 2 wrong use, or the store cannot be used."
@@ -54,7 +54,7 @@ pub(super) struct ReapArgs {
         value_name = "COUNT",
         default_value = "1000",
         value_parser = clap::value_parser!(u32).range(1..=100_000),
-        help = "How many at a time; live traffic goes between"
+        help = "Records of a batch; live requests run between two batches"
     )]
     batch: u32,
     #[command(flatten)]
@@ -81,7 +81,8 @@ pub(super) struct ReapArgs {
 pub(super) struct MigrateArgs {
     #[arg(
         long,
-        help = "Make a new SQLite store where one was before and is gone; its commands may run again"
+        help = "Make a new SQLite store in place of one that is gone; the commands of that one may run \
+                again"
     )]
     create: bool,
     #[command(flatten)]
@@ -95,7 +96,7 @@ pub(super) fn sweep(args: &SweepArgs, config: Option<&Path>) -> anyhow::Result<C
     let total = in_batches(args.batch, async |batch| store.sweep(batch).await)?;
     match args.output.json {
         true => say(json!({ "records": total })),
-        false => say(format!("{total} leases had ended")),
+        false => say(format!("{total} leases had expired")),
     }
     Ok(CommandResult::Yes)
 }

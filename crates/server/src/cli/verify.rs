@@ -12,21 +12,22 @@ use super::{CommandResult, OutputFlags, say, show};
 /// The command line of `semel verify`.
 #[derive(Debug, clap::Args)]
 #[command(
-    about = "Try an HTTP command endpoint from outside: is it safe to retry?",
-    long_about = "Sends a command to an HTTP endpoint the way networks and clients do: twice, twenty times at once, hung \
-        up in the middle, re-spelled, changed, under another caller's name. Then it says, rule by rule and \
-        with the evidence, whether the endpoint keeps the promises of an Idempotency-Key. The endpoint may be \
-        anything that speaks HTTP; it need not be Semel.\n\n\
+    about = "Test from outside whether an HTTP command endpoint is safe to retry",
+    long_about = "Sends a command to an HTTP endpoint the way networks and clients do: twice, twenty times \
+        at once, hung up in the middle, re-spelled, changed, under another caller's name. Then it says, \
+        rule by rule and with the evidence, whether the endpoint keeps the promises of an Idempotency-Key. \
+        The endpoint may be anything that speaks HTTP; it need not be Semel.\n\n\
         The command REALLY RUNS: about ten times where the rules are kept, and up to sixty times where keys \
         are ignored. Use an endpoint where that does no harm, a body that may be sent many times, and a \
         moment when nobody else sends any. Keys are random and fresh.\n\n\
         Levels are ours. A `must` is broken by a second execution, or by an answer that belongs to another \
         command or another caller: money is lost. A `should` is about codes, shapes and headers: clients \
-        are left to guess. A rule that cannot be judged is `not tried`, and says why; nothing is guessed.\n\n\
-        How often a command ran is judged by --count-url, and by what the answers name: the Location header, \
-        the member `id` of a JSON body, or the whole body, whichever differs between two commands. With \
-        neither, executions cannot be counted. What happens to a command whose client hung up can only be \
-        judged with --count-url, since its answer is lost.",
+        are left to guess. A rule that cannot be judged is `not tried`, and says why; nothing is \
+        guessed.\n\n\
+        Executions are counted by --count-url, and by what the answers name: the Location header, the \
+        member `id` of a JSON body, or the whole body, whichever differs between two commands. With \
+        neither, executions cannot be counted. A command whose client hung up can only be judged with \
+        --count-url, since its answer is lost.",
     after_help = "Examples:\n  \
         semel verify --url http://127.0.0.1:8080/payments --body payment.json\n  \
         semel verify --url https://shop.internal/payments --body payment.json --ca internal-ca.crt\n  \
@@ -37,7 +38,7 @@ use super::{CommandResult, OutputFlags, say, show};
         cannot be reached or refuses the command itself."
 )]
 pub(super) struct VerifyArgs {
-    #[arg(long, value_name = "URL", help = "Where the command is sent, by POST: http:// or https://")]
+    #[arg(long, value_name = "URL", help = "Address that gets the command by POST: http:// or https://")]
     url: String,
     #[arg(
         long,
@@ -48,26 +49,27 @@ pub(super) struct VerifyArgs {
     #[arg(
         long,
         value_name = "NAME: VALUE",
-        help = "Sent with every request, such as credentials; may be repeated"
+        help = "Header field of every request, such as credentials; may be repeated"
     )]
     header: Vec<String>,
     #[arg(
         long,
         value_name = "NAME: VALUE",
-        help = "What another caller sends in its place; tries that callers are kept apart"
+        help = "Header field of another caller in its place; tests that callers are kept apart"
     )]
     other_header: Vec<String>,
     #[arg(
         long,
         value_name = "URL",
-        help = "Answers GET with how often the command ran: a number, or JSON with one number"
+        help = "Address that answers GET with the number of executions: a number, or JSON with one number"
     )]
     count_url: Option<String>,
     #[arg(
         long,
         value_name = "NAME",
         default_value = "ietf",
-        help = "Which answers to expect: of the IETF draft, or of Stripe (400 for a reused key, {\"error\": …})"
+        help = "Expected answers: those of the IETF draft, or of Stripe (400 for a reused key, {\"error\": \
+                …})"
     )]
     profile: ProfileName,
     #[command(flatten)]
@@ -88,7 +90,7 @@ pub(super) struct VerifyArgs {
         long,
         value_name = "TIME",
         default_value = "10s",
-        help = "How long one request may take, from 100ms to 60s"
+        help = "Timeout of one request, from 100ms to 60s"
     )]
     timeout: String,
 }

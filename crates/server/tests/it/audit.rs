@@ -84,7 +84,7 @@ fn people_get_a_table_and_a_sentence_for_each_thing() {
         "POST    /standing-orders        44    optional  yes  yes  yes  7 days",
         "POST    /statements             67    missing   yes  yes  -    -",
         "  key     no key was found, in a header or in the body: no client can know that it may retry",
-        "  422     nothing says what a key gets that was used with another request",
+        "  422     the answer to a key that was used with another request is not declared",
         "  note    the key is optional: a client that sends none cannot retry safely",
         "6 of 9 lack something: `semel audit --help` says how to declare it.",
     ] {

@@ -330,7 +330,7 @@ fn upkeep_works_by_hand() {
     assert_eq!(missing.status.code(), Some(2));
     assert!(text(&missing.stderr).contains("there is no store at semel.db"), "{missing:?}");
     run(folder.path(), &["keys", "create", "--tenant", "t", "--caller", "c"]);
-    assert_eq!(text(&run(folder.path(), &["sweep"]).stdout), "0 leases had ended\n");
+    assert_eq!(text(&run(folder.path(), &["sweep"]).stdout), "0 leases had expired\n");
     assert_eq!(text(&run(folder.path(), &["reap", "--json"]).stdout), "{\"records\":0}\n");
     assert!(text(&run(folder.path(), &["migrate"]).stdout).contains("schema version"));
     let file = rusqlite::Connection::open(folder.path().join("semel.db")).expect("the file opens");
@@ -374,7 +374,7 @@ fn commands_that_only_look_leave_an_older_store_as_it_is() {
     }
     let checked = run_newer(folder.path(), &[&["config", "check"], &upstream[..]].concat());
     assert_eq!(checked.status.code(), Some(0), "{checked:?}");
-    assert!(text(&checked.stdout).contains("the records were not looked at"), "{checked:?}");
+    assert!(text(&checked.stdout).contains("the records could not be read"), "{checked:?}");
     let examined = run_newer(folder.path(), &[&["doctor"], &upstream[..]].concat());
     assert!(text(&examined.stdout).contains("version 1, older than"), "{examined:?}");
     assert_eq!(std::fs::read(&path).expect("it is there"), before, "nothing was written");
@@ -405,7 +405,7 @@ fn commands_that_only_look_leave_an_older_database_as_it_is() {
         assert!(said.contains("schema version 1") && said.contains("semel migrate"), "{look:?}: {said}");
     }
     let checked = run_newer(folder.path(), &["config", "check", "--store", &url]);
-    assert!(text(&checked.stdout).contains("the records were not looked at"), "{checked:?}");
+    assert!(text(&checked.stdout).contains("the records could not be read"), "{checked:?}");
     let examined = run_newer(folder.path(), &["doctor", "--store", &url]);
     assert!(text(&examined.stdout).contains("version 1, older than"), "{examined:?}");
     let version = database.sql("SELECT max(version) FROM semel_schema").expect("it reads");
@@ -591,7 +591,7 @@ fn an_operator_retries_and_discards_messages() {
     file.execute(hold, []).expect("it can be written");
     let held = outbox(&["retry", &paid, "--reason", "now"]);
     assert_eq!(held.status.code(), Some(1));
-    assert!(text(&held.stderr).contains("in the hand of a worker"), "{held:?}");
+    assert!(text(&held.stderr).contains("a worker holds "), "{held:?}");
     assert!(text(&outbox(&["show", &paid]).stdout).contains("inHandUntil"));
 
     let notes = run(folder.path(), &["records", "show", command, "--store", "sqlite:semel.db"]);

@@ -327,7 +327,7 @@ async fn an_upstream_that_is_away_is_told_from_one_that_says_nothing() {
     });
     let silent = doctor(folder.path(), &["--upstream", &format!("http://{address}")]);
     assert_eq!(silent.check("upstream").0, "warn");
-    assert!(silent.check("upstream").1.contains("gives HEAD / no answer"), "{:?}", silent.check("upstream"));
+    assert!(silent.check("upstream").1.contains("does not answer HEAD /"), "{:?}", silent.check("upstream"));
     assert!(silent.advice("upstream").contains("upstream_protocol"));
     hanging_up.join().expect("it was connected to twice");
 }
@@ -354,7 +354,10 @@ fn missing_api_keys_are_a_failure() {
     let id = made["id"].as_str().expect("it has an id");
     assert!(run(folder.path(), &["keys", "revoke", id]).status.success());
     let report = doctor(folder.path(), &[]);
-    assert_eq!(report.check("identity"), ("fail", "api-key, and there are no keys: nobody can call"));
+    assert_eq!(
+        report.check("identity"),
+        ("fail", "api-key, and there are no keys: no caller can be identified")
+    );
     assert!(report.advice("identity").contains("semel keys create"));
     let memory = doctor(folder.path(), &["--store", "memory:"]);
     assert_eq!(memory.check("identity").0, "fail");
@@ -434,7 +437,7 @@ async fn records_that_wait_for_somebody_are_shown_also_after_a_crash() {
     sql(folder, "UPDATE semel_records SET due_at = 1000 WHERE due_at IS NOT NULL");
     let left = doctor(folder, &[]);
     assert_eq!(left.check("leases").0, "warn", "{:?}", left.check("leases"));
-    assert!(left.check("leases").1.starts_with("1 ended and nobody noticed"), "{:?}", left.check("leases"));
+    assert!(left.check("leases").1.starts_with("1 expired without a sweep"), "{:?}", left.check("leases"));
     assert!(left.advice("leases").contains("semel sweep"));
     assert!(run(folder, &["sweep"]).status.success());
     assert_eq!(doctor(folder, &[]).check("leases").0, "ok");

@@ -163,13 +163,16 @@ fn ledgers_that_cannot_be_compared_are_refused_with_their_place() {
             "late.csv: line 2: \"soon\" is no time: expected one of RFC 3339",
         ),
         (by("good.csv", "nowhere.csv", &[]), "their ledger: cannot open nowhere.csv: No such file"),
-        (by("good.csv", "unnamed", &[]), "--their-format: missing: \"unnamed\" does not say"),
+        (
+            by("good.csv", "unnamed", &[]),
+            "--their-format: missing: the name \"unnamed\" does not show the format",
+        ),
         (by("-", "-", &["--format", "csv"]), "--theirs: only one of the two can be the standard input"),
         (
             by("good.csv", "good.csv", &["--compare", "amount"]),
             "good.csv: line 1: there is no column \"amount\"",
         ),
-        (by("good.csv", "good.csv", &["--grace", "1h"]), "--grace: nothing has an age"),
+        (by("good.csv", "good.csv", &["--grace", "1h"]), "--grace: needs the age of entries"),
         (by("good.csv", "good.csv", &["--grace", "soon"]), "--grace: \"soon\" is not a duration"),
         (
             by("good.csv", "good.csv", &["--our-filter", "status"]),
@@ -180,12 +183,9 @@ fn ledgers_that_cannot_be_compared_are_refused_with_their_place() {
         (by("good.csv", "ftp://provider.test/x.csv", &[]), "--theirs: expected an address such as"),
         (
             by("good.csv", "http://127.0.0.1:1/x.csv", &["--ca", "ca.crt"]),
-            "--ca: means nothing while the address does not begin with https://",
+            "--ca: has no effect unless the address begins with https://",
         ),
-        (
-            by("good.csv", "https://127.0.0.1:1/x.csv", &["--key", "a.key"]),
-            "--key: needs `certificate` beside it",
-        ),
+        (by("good.csv", "https://127.0.0.1:1/x.csv", &["--key", "a.key"]), "--key: also needs `certificate`"),
         (
             by("good.csv", "https://127.0.0.1:1/x.csv", &["--ca", "none.crt"]),
             "none.crt: cannot open the file",

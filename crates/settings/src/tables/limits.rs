@@ -78,28 +78,28 @@ pub(crate) const LIMIT: &[Setting<LimitTable>] = &[
         "new_keys",
         Maybe<PerTime>,
         allowance.new_keys,
-        "As in [limits], for this one alone",
+        "Rate of commands with new keys, in place of [limits]",
         "\"2000/s\""
     ),
     setting!(
         "lookups",
         Maybe<PerTime>,
         allowance.lookups,
-        "As in [limits], for this one alone",
+        "Rate of commands and of questions about operations, in place of [limits]",
         "\"20000/s\""
     ),
     setting!(
         "active_keys",
         Maybe<KeyCount>,
         allowance.active_keys,
-        "As in [limits], for this one alone",
+        "Largest number of live keys, in place of [limits]",
         "10000000"
     ),
     setting!(
         "stored_bytes",
         Maybe<Volume>,
         allowance.stored_bytes,
-        "As in [limits], for this one alone",
+        "Largest size of all stored records, in place of [limits]",
         "\"100GiB\""
     ),
 ];

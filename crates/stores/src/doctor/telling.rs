@@ -33,13 +33,13 @@ pub(crate) fn schema(found: i64, ours: i64) -> Check {
         0 => Check::warn(
             name,
             format!("none yet; this program's is version {ours}"),
-            "`semel migrate` makes it, and so does the gateway when it starts",
+            "`semel migrate` creates it, and so does the gateway when it starts",
         ),
         _ if found < ours => Check::warn(
             name,
             format!("version {found}, older than this program's version {ours}"),
-            "back the store up and stop older gateways; then `semel migrate`, or the gateway's next start, brings it \
-             forward",
+            "back the store up and stop older gateways; then `semel migrate`, or the gateway's next start, \
+             migrates it",
         ),
         _ => Check::fail(
             name,
@@ -76,17 +76,16 @@ pub(crate) fn records(unknown: WaitingRecords, now: Timestamp, census: Option<&[
 /// Checks that expired leases are swept.
 pub(crate) fn leases(not_swept: WaitingRecords, now: Timestamp) -> Check {
     if not_swept.count == 0 {
-        return Check::ok("leases", "none has ended unseen");
+        return Check::ok("leases", "none has expired without a sweep");
     }
-    let found =
-        format!("{} ended and nobody noticed, the oldest {} ago", not_swept.count, not_swept.age(now));
+    let found = format!("{} expired without a sweep, the oldest {} ago", not_swept.count, not_swept.age(now));
     Check::warn("leases", found, "no gateway sweeps this store: start one, or run `semel sweep`")
 }
 
 /// Checks that expired records are deleted.
 pub(crate) fn expiry(not_reaped: WaitingRecords, now: Timestamp) -> Check {
     if not_reaped.count == 0 {
-        return Check::ok("expiry", "nothing expired is left");
+        return Check::ok("expiry", "no expired record is left");
     }
     let (count, age) = (not_reaped.count, not_reaped.age(now));
     let found = format!("{count} records have expired and are still there, the oldest since {age}");

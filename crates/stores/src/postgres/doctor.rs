@@ -77,7 +77,8 @@ pub async fn examine(
     let mut db = match connect(address, options).await {
         Ok((_, link)) => ReadOnly(link),
         Err(error) => {
-            let reach = "see whether the server runs, and lets this user in from here: try the same address with psql";
+            let reach = "check that the server runs, and admits this user from this machine: try the same \
+                         address with psql";
             let encrypt = "see `sslmode` and `sslrootcert` in docs/src/how-to/postgresql.md: they mean what they mean to psql";
             let (found, advice) = match error {
                 PostgresOpenError::Unreachable { address, why } => (format!("{address}: {why}"), reach),

@@ -105,9 +105,9 @@ impl Default for PostgresOptions {
 pub enum PostgresOpenError {
     /// The database cannot be reached, or refuses the login.
     #[error(
-        "cannot use the PostgreSQL database {address}: {why}; see that the server runs there, and that the address of \
-         the store has the right host, port, database and user; a password that is not in it is read from PGPASSWORD or from \
-         the file that PGPASSFILE names (~/.pgpass)"
+        "cannot use the PostgreSQL database {address}: {why}; check that the server runs there, and that \
+         the address of the store has the right host, port, database and user; a password that is not in it \
+         is read from PGPASSWORD or from the file that PGPASSFILE names (~/.pgpass)"
     )]
     Unreachable {
         /// The database, without user or password.
@@ -129,8 +129,9 @@ pub enum PostgresOpenError {
     },
     /// An older version wrote the database, and this process may only read.
     #[error(
-        "{address} has schema version {found}, and this version of Semel reads version {}. Nothing was changed: run \
-         `semel migrate`, or start the gateway, to bring it forward; or read it with the version of Semel that wrote it",
+        "{address} has schema version {found}, and this version of Semel reads version {}. Nothing was \
+         changed: run `semel migrate`, or start the gateway, to migrate it; or read it with the version of \
+         Semel that wrote it",
         known_version()
     )]
     OlderSchema {
@@ -141,8 +142,8 @@ pub enum PostgresOpenError {
     },
     /// The tables cannot be created or changed.
     #[error(
-        "{address}: cannot bring it to schema version {}: {why}; run `semel migrate` with a role that \
-         may create tables",
+        "{address}: cannot migrate it to schema version {}: {why}; run `semel migrate` with a role that may \
+         create tables",
         known_version()
     )]
     NotMigrated {

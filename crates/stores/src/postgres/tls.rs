@@ -173,11 +173,11 @@ pub(super) fn advice(error: &tokio_postgres::Error) -> Option<&'static str> {
             "`sslrootcert=FILE` in the address of the store names the authority that signed the server's certificate, or that \
              certificate itself if it is self-signed; `sslmode=require` without `sslrootcert` encrypts without a check"
         }
-        Some(_) => "see the server's settings of TLS, and `sslmode` in the address of the store",
+        Some(_) => "check the TLS settings of the server, and `sslmode` in the address of the store",
         None if cause.is_some_and(|cause| cause.to_string().contains("does not support TLS")) => {
             "set `ssl = on` at the server, or use `sslmode=prefer` or `disable` in the address of the store"
         }
-        None => "see that the server speaks TLS there, or change `sslmode` in the address of the store",
+        None => "check that the server speaks TLS there, or change `sslmode` in the address of the store",
     })
 }
 

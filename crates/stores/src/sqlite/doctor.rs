@@ -69,7 +69,7 @@ fn absent(path: &Path, error: &std::io::Error) -> Examination {
             let found = format!("there is no folder {}, and so no file in it", folder.display());
             Check::fail("store", found, "make the folder, or set `store` to another path")
         }
-        _ => Check::fail("store", format!("{shown} cannot be looked at: {error}"), OTHER_USER),
+        _ => Check::fail("store", format!("{shown} cannot be examined: {error}"), OTHER_USER),
     };
     only(check)
 }
@@ -179,11 +179,12 @@ fn unreadable(path: &Path, error: &rusqlite::Error) -> Check {
             "restore it from a backup, and do not delete it: without its records, retries run again"
         }
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            "another program holds it for itself: find out which, with `fuser` or `lsof`, and end that"
+            "another program holds an exclusive lock on it: find that program with `fuser` or `lsof`, and \
+             end it"
         }
         Some(ErrorCode::ReadOnly) => {
-            "a crash left a change half made, which must be taken back before anybody reads: start the gateway, or \
-             run `semel migrate`"
+            "a crash left an unfinished change, which must be rolled back before the file can be read: \
+             start the gateway, or run `semel migrate`"
         }
         _ => OTHER_USER,
     };

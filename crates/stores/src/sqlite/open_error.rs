@@ -40,8 +40,9 @@ pub enum SqliteOpenError {
     },
     /// The file was written by an older version, and may only be read.
     #[error(
-        "{path} has schema version {found}, and this version of Semel reads version {}. Nothing was changed: run \
-         `semel migrate`, or start the gateway, to bring it forward; or read it with the version of Semel that wrote it",
+        "{path} has schema version {found}, and this version of Semel reads version {}. Nothing was \
+         changed: run `semel migrate`, or start the gateway, to migrate it; or read it with the version of \
+         Semel that wrote it",
         known_version()
     )]
     OlderSchema {
@@ -93,7 +94,8 @@ pub enum SqliteOpenError {
     },
     /// The marker cannot be read or written.
     #[error(
-        "{marker}, which says which store is at {path}: {why}; it must be readable, and its folder writable"
+        "cannot use {marker}, the file with the id of the store at {path}: {why}; it must be readable, and \
+         its folder writable"
     )]
     Marker {
         /// The store's file.
@@ -104,7 +106,7 @@ pub enum SqliteOpenError {
         why: String,
     },
     /// The file was deleted or replaced while it was opened.
-    #[error("{path} was deleted or replaced while it was opened: {why}; see which program does that")]
+    #[error("{path} was deleted or replaced while it was opened: {why}; find the program that does that")]
     Moved {
         /// The file.
         path: PathBuf,

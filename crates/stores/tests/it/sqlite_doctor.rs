@@ -63,7 +63,7 @@ fn a_file_that_another_program_holds_for_itself_is_told() {
     let Health::Fail(advice) = &check(&examination, "store").health else {
         panic!("it cannot be read: {:#?}", examination.checks)
     };
-    assert!(advice.contains("another program holds it"), "{advice}");
+    assert!(advice.contains("another program holds an exclusive lock"), "{advice}");
     assert_eq!(examination.api_keys, None);
 }
 
@@ -119,7 +119,7 @@ fn a_change_that_was_half_made_is_not_taken_back_by_looking() {
     let Health::Fail(advice) = &check(&examination, "store").health else {
         panic!("it cannot be read as it is: {:#?}", examination.checks)
     };
-    assert!(advice.contains("a crash left a change half made"), "{advice}");
+    assert!(advice.contains("a crash left an unfinished change"), "{advice}");
     assert!(read() == before, "nothing was changed");
     assert!(SqliteStore::open(&crashed).is_ok(), "as the advice says, whoever may write can open it");
 }

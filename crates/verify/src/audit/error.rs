@@ -64,10 +64,10 @@ pub enum AuditError {
     #[error("{0}")]
     Document(String),
     /// The text after `--ignore` is no endpoint.
-    #[error("--ignore {0:?}: a method and a path are wanted, such as 'POST /login'")]
+    #[error("--ignore {0:?}: expected a method and a path, such as 'POST /login'")]
     NoEndpoint(String),
     /// The text after `--exclude` is no pattern.
-    #[error("--exclude {0:?}: a path is wanted, such as '*/search'")]
+    #[error("--exclude {0:?}: expected a path, such as '*/search'")]
     NoPattern(String),
     /// The document has no endpoint that this flag could leave out.
     #[error("{flag} '{text}': the audit lists no such endpoint")]

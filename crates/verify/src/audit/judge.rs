@@ -71,10 +71,10 @@ impl MissingPart {
     pub(super) fn sentence(self) -> &'static str {
         match self {
             Self::Key => "no key was found, in a header or in the body: no client can know that it may retry",
-            Self::Answer("400") => "nothing says what a missing or malformed key gets",
-            Self::Answer("409") => "nothing says what a retry gets while the first request still runs",
-            Self::Answer(_) => "nothing says what a key gets that was used with another request",
-            Self::Expiry => "nothing says how long a key is kept: a retry that comes later runs again",
+            Self::Answer("400") => "the answer to a missing or malformed key is not declared",
+            Self::Answer("409") => "the answer to a retry while the first request still runs is not declared",
+            Self::Answer(_) => "the answer to a key that was used with another request is not declared",
+            Self::Expiry => "the lifetime of a key is not declared: a retry after it runs again",
         }
     }
 }

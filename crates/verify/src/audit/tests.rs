@@ -552,8 +552,8 @@ fn an_endpoint_can_be_ignored_by_name() {
     for (wrong, why) in [
         ("POST /logn", "the audit lists no such endpoint"),
         ("GET /login", "the audit lists no such endpoint"),
-        ("/login", "a method and a path are wanted"),
-        ("", "a method and a path are wanted"),
+        ("/login", "expected a method and a path"),
+        ("", "expected a method and a path"),
     ] {
         let said = format!("{:#}", without(&[wrong]).expect_err("it is refused"));
         assert!(said.contains(why), "{wrong}: {said}");

@@ -238,7 +238,7 @@ impl Introspector {
 
     fn unavailable(&self, why: &dyn std::fmt::Display) -> CredentialVerdict {
         count("unavailable");
-        tracing::warn!(%why, "the service that knows tokens gives no answer: nothing is run");
+        tracing::warn!(%why, "the introspection service gives no answer: nothing is run");
         CredentialVerdict::Unavailable
     }
 }

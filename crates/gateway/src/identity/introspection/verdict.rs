@@ -46,7 +46,7 @@ pub(super) fn read(
         (_, status) => return Err(format!("it answers {status}")),
     }
     if answer.headers().get(CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
-        return Err("its answer has a Content-Encoding, and none was asked for".to_owned());
+        return Err("its answer has a Content-Encoding, and the request accepts none".to_owned());
     }
     let document: Map<String, Value> =
         serde_json::from_slice(answer.body()).map_err(|_| "its answer is no JSON object".to_owned())?;

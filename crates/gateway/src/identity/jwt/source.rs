@@ -73,7 +73,7 @@ async fn fetch(service: &Pool) -> anyhow::Result<Bytes> {
     let coding = answer.headers().get(CONTENT_ENCODING);
     ensure!(
         coding.is_none_or(|coding| coding == "identity"),
-        "it is sent with a Content-Encoding, and none was asked for"
+        "it is sent with a Content-Encoding, and the request accepts none"
     );
     Ok(answer.into_body())
 }

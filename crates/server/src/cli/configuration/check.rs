@@ -161,7 +161,8 @@ fn examine(loaded: &Loaded, report: &mut ConfigurationReport) -> anyhow::Result<
     for GatewayCertificate { setting, ends } in shown {
         if let Some(ends) = ends.filter(|ends| *ends < SystemClock.now()) {
             report.warn(format!(
-                "`{setting}`: the certificate is over since {ends}: nobody who checks it will go on"
+                "`{setting}`: the certificate expired at {ends}: whoever checks it refuses the connection; \
+                 replace it"
             ));
         }
     }
@@ -207,10 +208,10 @@ fn kept_fields(config: &Config) -> Vec<String> {
         let except =
             if except.is_empty() { String::new() } else { format!("; except {}", except.join(", ")) };
         let until = match policy.keep_request {
-            KeepRequest::Off => "a worker has carried it out",
+            KeepRequest::Off => "a worker has executed it",
             KeepRequest::WhileUnknown => "its outcome is known",
         };
-        format!("{of}: kept of a request until {until}: {kept}{except}")
+        format!("{of}: fields of a request that are kept until {until}: {kept}{except}")
     };
     std::iter::once(defaults).chain(named).filter(keeps).map(told).collect()
 }
@@ -247,7 +248,7 @@ fn stored(
             Some(0) => Ok(Default::default()),
             // The gateway migrates it at its start; this check does not.
             Some(_) => {
-                report.warn(format!("the records were not looked at: {error}"));
+                report.warn(format!("the records could not be read: {error}"));
                 Ok(Default::default())
             }
             None => Err(error),

@@ -20,12 +20,12 @@ pub(super) fn disk(file: &Path) -> Option<Check> {
                 format!(
                     "the file is on a network file system ({kind}), whose locks and flushes SQLite cannot rely on"
                 ),
-                "move it to a local disk: on this one, a key can have two winners",
+                "move it to a local disk: on this one, two requests can claim the same key",
             )
         } else {
             Check::warn(
                 name,
-                format!("the file is on {kind}, and gone when this machine restarts"),
+                format!("the file is on {kind}, and lost when this machine restarts"),
                 "move it to a disk",
             )
         });

@@ -91,9 +91,12 @@ impl Away {
         match self {
             Away::Refused => "nothing listens there: start the service, or correct `upstream`",
             Away::TimedOut => {
-                "the machine is away, or a firewall drops what is sent: correct `upstream`, or let it pass"
+                "the machine is down, or a firewall drops the packets: correct `upstream`, or open the \
+                 firewall"
             }
-            Away::Failed(_) => "look at the network between here and there, or correct `upstream`",
+            Away::Failed(_) => {
+                "check the network between this machine and the upstream, or correct `upstream`"
+            }
         }
     }
 }
@@ -136,7 +139,7 @@ async fn answers(config: &Config, authority: &Authority) -> Vec<Check> {
         }
         Err(why) => vec![Check::warn(
             "upstream",
-            format!("{shown} takes connections, and gives HEAD / no answer: {why}"),
+            format!("{shown} accepts connections, but does not answer HEAD /: {why}"),
             "look at its log; if it speaks another version of HTTP, set `upstream_protocol`; if its certificate is not \
              accepted, `ca` in `[upstream_tls]`",
         )],
@@ -167,14 +170,14 @@ pub(super) async fn gateway(config: &Config) -> Check {
     let name = "gateway";
     let (listen, admin) = (config.listen, config.admin_listen);
     if listen.port() == 0 || admin.port() == 0 {
-        return Check::ok(name, "on any free port, so it cannot be looked for");
+        return Check::ok(name, "a port is 0, any free port, so a running gateway cannot be found");
     }
     let listens = connect(from_here(listen)).await.is_ok();
     if config.admin_tls.is_some() && connect(from_here(admin)).await.is_ok() && listens {
         // It may require a certificate that this machine lacks, and may present one for another name.
         return Check::ok(
             name,
-            format!("something listens at {listen} and {admin}, and is not asked over TLS"),
+            format!("something listens at {listen} and {admin}; its readiness is not checked over TLS"),
         );
     }
     match (readiness(admin).await, listens) {
@@ -182,7 +185,7 @@ pub(super) async fn gateway(config: &Config) -> Check {
         (Some((StatusCode::SERVICE_UNAVAILABLE, words)), _) => Check::fail(
             name,
             format!("one runs, and is not ready: {words}"),
-            "its log says why; until then, commands get 503 and nothing runs",
+            "see its log; until it is ready, commands get 503 and nothing runs",
         ),
         (Some(_), false) => Check::warn(
             name,
@@ -192,7 +195,7 @@ pub(super) async fn gateway(config: &Config) -> Check {
         (Some(_) | None, true) => Check::warn(
             name,
             format!("something listens at {listen}, and no gateway answers at {admin}"),
-            "if that is not a gateway with other settings, it is in the way of one: choose another `listen`",
+            "unless that is a gateway with other settings, the address is taken: choose another `listen`",
         ),
         (None, false) => Check::ok(name, format!("none runs at {listen} now")),
     }

@@ -26,8 +26,8 @@ pub(super) async fn examine(config: &Config) -> Option<Check> {
         return None;
     }
     if config.admin_tls.is_some() || !config.admin_tokens.is_empty() {
-        let found = "not asked for: the admin listener wants a token, or TLS. Its metric \
-                     `idempotency_rule_last_matched_seconds` says when a request last matched each";
+        let found = "not checked: the admin listener needs a token, or TLS. Its metric \
+                     `idempotency_rule_last_matched_seconds` has the time of the last match of each rule";
         return Some(Check::ok(NAME, found));
     }
     let (status, metrics) = admin_page(config.admin_listen, "/metrics", MAX_METRICS_BYTES).await?;
@@ -42,9 +42,11 @@ fn judge(rules: &[&str], metrics: &str, now: Timestamp) -> Check {
     let mut unmatched: Vec<&(&str, Duration)> = known.iter().filter(|(_, ago)| *ago >= LONG).collect();
     if unmatched.is_empty() {
         let found = match known.len() {
-            0 => "the gateway that runs has none of them: it has other settings".to_owned(),
-            1 => "a request matched the one rule within a day, or the gateway runs for less".to_owned(),
-            all => format!("requests matched each of {all} within a day, or the gateway runs for less"),
+            0 => "the running gateway has none of these rules: it has other settings".to_owned(),
+            1 => "a request matched the one rule within a day, or the gateway has run for less".to_owned(),
+            all => {
+                format!("requests matched each of {all} rules within a day, or the gateway has run for less")
+            }
         };
         return Check::ok(NAME, found);
     }
@@ -58,7 +60,7 @@ fn judge(rules: &[&str], metrics: &str, now: Timestamp) -> Check {
     Check::warn(
         NAME,
         format!("no request has matched {}{more}", named.join(", ")),
-        "compare `match` with the paths that clients use: a command that matches no rule has the defaults only",
+        "compare `match` with the paths that clients use: a command that matches no rule follows [defaults]",
     )
 }
 

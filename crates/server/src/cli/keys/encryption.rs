@@ -28,12 +28,14 @@ const TELL_EVERY: Duration = Duration::from_secs(1);
 /// The command line of `semel keys encryption`.
 #[derive(Debug, clap::Args)]
 #[command(
-    about = "Encryption: list the keys that what is stored is encrypted under",
-    long_about = "Counts the stored responses, kept requests, evidence, outputs of phases and messages under each encryption key, and says whether the \
-        configuration has the key. These are the keys of `[encryption]`, which are never kept in the store; API \
-        keys, which callers send, are listed by `semel keys list`. It reads the whole table, and needs no key.",
-    after_help = "Example:\n  semel keys encryption\n\n\
-        Exit codes: 0 every key is configured, 1 something is under a key that is not, 2 wrong use, or the store \
+    about = "Encryption: list the keys that stored data is encrypted under",
+    long_about = "Counts the stored responses, kept requests, evidence, outputs of phases and messages \
+        under each encryption key, and shows whether the key is configured. These are the keys of \
+        `[encryption]`, which are never kept in the store; API keys, which callers send, are listed by \
+        `semel keys list`. It reads the whole table, and needs no key.",
+    after_help = "Example:\n  \
+        semel keys encryption\n\n\
+        Exit codes: 0 every key is configured, 1 data is under a key that is not, 2 wrong use, or the store \
         cannot be used."
 )]
 pub(super) struct EncryptionArgs {
@@ -46,17 +48,17 @@ pub(super) struct EncryptionArgs {
 /// The command line of `semel keys rotate`.
 #[derive(Debug, clap::Args)]
 #[command(
-    about = "Encryption: bring everything that is stored under the current encryption key",
-    long_about = "Encrypts every stored response, kept request, evidence, output of a phase and message anew that is not under the key that \
-        `encryption.current` names, those in the clear among them. It changes nothing else, and no API key: \
-        those are rotated with `create` and `revoke`.\n\n\
-        Gateways may run meanwhile, if all of them have both keys in their configuration and the new one is the \
-        current one. It works in small batches, tells how far it is, and can be stopped and begun again at any \
-        time. Once it has ended with 0, no record needs the old key any more.",
+    about = "Encryption: encrypt all stored data under the current encryption key",
+    long_about = "Encrypts anew every stored response, kept request, evidence, output of a phase and \
+        message that is not under the key of `encryption.current`, unencrypted ones included. It changes \
+        nothing else, and no API key: those are rotated with `create` and `revoke`.\n\n\
+        Gateways may run meanwhile, if all of them have both keys in their configuration and the new one is \
+        the current one. It works in small batches, reports its progress, and can be stopped and started \
+        again at any time. Once it has ended with 0, no record needs the old key any more.",
     after_help = "Examples:\n  \
         semel keys rotate\n  \
         semel keys rotate --batch 20 --pause 200ms\n\n\
-        Exit codes: 0 everything is under the current key; 1 something is not, and it says what is missing; 2 \
+        Exit codes: 0 everything is under the current key; 1 some data is not, for the printed reason; 2 \
         wrong use, no `[encryption]`, or the store cannot be used."
 )]
 pub(super) struct RotateArgs {
@@ -65,14 +67,14 @@ pub(super) struct RotateArgs {
         value_name = "COUNT",
         default_value = "100",
         value_parser = clap::value_parser!(u32).range(1..=10_000),
-        help = "How many at a time: so many are in memory, and in one transaction"
+        help = "Items of a batch, which is held in memory and written in one transaction"
     )]
     batch: u32,
     #[arg(
         long,
         value_name = "TIME",
         default_value = "10ms",
-        help = "How long to leave the store to others after each batch"
+        help = "Pause after each batch, which leaves the store to other requests"
     )]
     pause: String,
     #[command(flatten)]
@@ -118,7 +120,7 @@ pub(super) fn list(args: &EncryptionArgs, config: Option<&Path>) -> anyhow::Resu
         for (key, [responses, requests, evidence, phases, messages]) in &uses {
             let told = match state(key) {
                 "clear" => "not encrypted",
-                "missing" => "not configured: what is under it cannot be read",
+                "missing" => "not configured: data under it cannot be read",
                 other => other,
             };
             let key = key.as_deref().unwrap_or("-");
@@ -223,20 +225,21 @@ fn tell(rotated: &Rotated, left: u64, vault: &dyn Vault) {
     let current = vault.current();
     for (key, count) in &rotated.missing {
         eprintln!(
-            "{count} cannot be opened: they are under the key {key:?}, which is not configured. Add it as a \
-             `[[encryption.key]]`, and run this again"
+            "{count} of the stored items cannot be decrypted: they are under the key {key:?}, which is not configured. \
+             Add it as a `[[encryption.key]]`, and run this again"
         );
     }
     for (key, count) in &rotated.unopened {
         eprintln!(
-            "{count} do not open under the key {key:?}, which is configured: it is another key of that id, or they were \
-             changed in the store"
+            "{count} of the stored items cannot be decrypted with the configured key {key:?}: it is another key of that \
+             id, or they were changed in the store"
         );
     }
     if rotated.refused > 0 {
         eprintln!(
-            "{} are not encrypted, although `encryption.plaintext` is \"refuse\": somebody put them there, and to encrypt \
-             them would make them genuine. Find out who; if they are yours, set it to \"accept\" for one more rotation",
+            "{} of the stored items are not encrypted, although `encryption.plaintext` is \"refuse\": somebody put them \
+             there, and encryption would make them look genuine. Find out who; if they are yours, set it to \
+             \"accept\" for one more rotation",
             rotated.refused
         );
     }
@@ -245,27 +248,26 @@ fn tell(rotated: &Rotated, left: u64, vault: &dyn Vault) {
     }
     if rotated.unreadable > 0 {
         eprintln!(
-            "{} cannot be read, and are left as they are: their rows were damaged in the store, or a newer version wrote \
-             them. Run this again with that version, or mend the rows",
+            "{} of the stored items cannot be read, and stay unchanged: their rows were damaged in the store, or a newer \
+             version wrote them. Run this again with that version, or repair the rows",
             rotated.unreadable
         );
     }
     if rotated.held > 0 {
         eprintln!(
-            "{} could not be written: another transaction holds them. See what it is (`pg_stat_activity`), and run this again",
+            "{} of the stored items could not be written: another transaction holds them. Find it in `pg_stat_activity`, \
+             and run this again",
             rotated.held
         );
     }
     if rotated.overtaken || (left > 0 && rotated.is_complete()) {
         eprintln!(
-            "others still write under another key, or in the clear: see that every gateway has `current = {current:?}`, \
-             and run this again"
+            "other processes still write under another key, or unencrypted: give every gateway `current = \
+             {current:?}`, and run this again"
         );
     }
     say(format!("{} encrypted anew under {current}; {left} left", rotated.resealed));
     if rotated.is_complete() && left == 0 && vault.plaintext() == Plaintext::Accept {
-        say(
-            "nothing is in the clear any more: set `encryption.plaintext` to \"refuse\" and restart the gateways",
-        );
+        say("no unencrypted data is left: set `encryption.plaintext` to \"refuse\" and restart the gateways");
     }
 }

@@ -24,16 +24,19 @@ use crate::cli::{CommandResult, OutputFlags, StoreFlag, open_store, printable, r
 /// The command line of `semel reconcile ledger`.
 #[derive(Debug, clap::Args)]
 #[command(
-    about = "Compare our ledger with theirs: what either lacks, holds twice, or has otherwise",
-    long_about = "Compares two ledgers: ours, which says what we believe was done, and theirs, which says what the provider \
-        did. It tells what either side lacks, what either side holds twice, and what differs between them.\n\n\
-        A ledger is CSV with a header, NDJSON, or a JSON list of objects. A name is that of a column, or of a \
-        member, or a JSON Pointer such as /charge/amount. Numbers are compared exactly, however they are spelled: \
-        1200 is 1200.00. What cannot be read ends it, with the line; nothing is left out in silence.\n\n\
-        `--ours store` takes the operation ids of all commands that succeeded; theirs must then hold what it got \
-        as Semel-Operation-Id, or keys that begin with it (`--strip-suffix :`). A store forgets: name the \
-        `--max-age` that it remembers.\n\n\
-        `semel serve` does the same once a day if `[ledger]` says so; without `--theirs`, this does it once, now.",
+    about = "Compare our ledger with theirs: missing, duplicate and different entries",
+    long_about = "Compares two ledgers: ours, with the commands that we believe were executed, and theirs, \
+        with those that the provider executed. It reports the entries that either side lacks or holds \
+        twice, and those that differ.\n\n\
+        A ledger is CSV with a header, NDJSON, or a JSON list of objects. A name is that of a column, or of \
+        a member, or a JSON Pointer such as /charge/amount. Numbers are compared exactly, however they are \
+        spelled: 1200 is 1200.00. An entry that cannot be read ends the comparison, with its line; no entry \
+        is skipped silently.\n\n\
+        `--ours store` takes the operation ids of all commands that succeeded; theirs must then hold what \
+        it got as Semel-Operation-Id, or keys that begin with it (`--strip-suffix :`). A store deletes \
+        expired records: set `--max-age` to the time for which it keeps them.\n\n\
+        `semel serve` does the same once a day if `[ledger]` says so; without `--theirs`, this command does \
+        it once, now.",
     after_help = "Examples:\n  \
         semel reconcile ledger --ours charges.csv --theirs provider.ndjson \\\n      \
         --reference id --compare amount,currency --their-filter status=captured\n  \
@@ -46,19 +49,31 @@ pub(super) struct LedgerArgs {
         long,
         value_name = "LEDGER",
         requires = "theirs",
-        help = "What we believe was done: store, a file, or - for the standard input"
+        help = "Our ledger: store, a file, or - for the standard input"
     )]
     ours: Option<String>,
     #[arg(
         long,
         value_name = "LEDGER",
         requires = "ours",
-        help = "What they say was done: a file, an address, or - [default: as `[ledger]` says]"
+        help = "Their ledger: a file, an address, or - [default: as `[ledger]` says]"
     )]
     theirs: Option<String>,
-    #[arg(long, value_name = "FORMAT", value_parser = format_parser(), requires = "theirs", help = "How both are written, if their names do not say so")]
+    #[arg(long, value_name = "FORMAT", value_parser = format_parser(), requires = "theirs", help = "Format \
+                                                                                                    of both \
+                                                                                                    ledgers, \
+                                                                                                    if \
+                                                                                                    their \
+                                                                                                    file \
+                                                                                                    names \
+                                                                                                    do not \
+                                                                                                    show it")]
     format: Option<Format>,
-    #[arg(long, value_name = "FORMAT", value_parser = format_parser(), requires = "theirs", help = "How theirs is written, if not like ours")]
+    #[arg(long, value_name = "FORMAT", value_parser = format_parser(), requires = "theirs", help = "Format \
+                                                                                                    of \
+                                                                                                    theirs, \
+                                                                                                    if it \
+                                                                                                    differs")]
     their_format: Option<Format>,
     #[arg(
         long,
@@ -67,28 +82,33 @@ pub(super) struct LedgerArgs {
         help = "With `--ours store`: only records of this operation"
     )]
     operation: Option<String>,
-    #[arg(long, value_name = "NAME", requires = "theirs", help = "What both sides know an entry by")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "theirs",
+        help = "Column or member that identifies an entry in both ledgers"
+    )]
     reference: Option<String>,
     #[arg(
         long,
         value_name = "NAMES",
         value_delimiter = ',',
         requires = "theirs",
-        help = "What must be the same, with commas between"
+        help = "Columns or members that must be equal in both ledgers, separated by commas"
     )]
     compare: Vec<String>,
     #[arg(
         long,
         value_name = "NAME",
         requires = "theirs",
-        help = "When an entry was made: RFC 3339, or seconds since 1970"
+        help = "Column or member with the time of an entry: RFC 3339, or seconds since 1970"
     )]
     time: Option<String>,
     #[arg(
         long,
         value_name = "NAME",
         requires = "theirs",
-        help = "What the reference is called in theirs [default: the same]"
+        help = "Name of the reference in theirs [default: the same]"
     )]
     their_reference: Option<String>,
     #[arg(
@@ -96,56 +116,57 @@ pub(super) struct LedgerArgs {
         value_name = "NAMES",
         value_delimiter = ',',
         requires = "theirs",
-        help = "What they call it, in the same order [default: the same]"
+        help = "Names of the compared values in theirs, in the same order [default: the same]"
     )]
     their_compare: Vec<String>,
     #[arg(
         long,
         value_name = "NAME",
         requires = "theirs",
-        help = "What the time is called in theirs [default: the same]"
+        help = "Name of the time in theirs [default: the same]"
     )]
     their_time: Option<String>,
     #[arg(
         long,
         value_name = "NAME=VALUE",
         requires = "theirs",
-        help = "Which of our entries count; of one name, any value will do"
+        help = "Filter on our entries; several values of one name are alternatives"
     )]
     our_filter: Vec<String>,
     #[arg(
         long,
         value_name = "NAME=VALUE",
         requires = "theirs",
-        help = "Which of their entries count, such as status=captured"
+        help = "Filter on their entries, such as status=captured"
     )]
     their_filter: Vec<String>,
     #[arg(
         long,
         value_name = "TEXT",
         requires = "theirs",
-        help = "Their references end where this first stands in them"
+        help = "Text at which their references are cut: it and everything after it is removed"
     )]
     strip_suffix: Option<String>,
     #[arg(
         long,
         value_name = "TIME",
         requires = "theirs",
-        help = "What is younger is not missed: it may be on its way [default: 15m]"
+        help = "Age below which an entry does not count as missing: it may still be on its way [default: \
+                15m]"
     )]
     grace: Option<String>,
     #[arg(
         long,
         value_name = "TIME",
         requires = "theirs",
-        help = "What is older is not missed: it may be forgotten"
+        help = "Age above which an entry does not count as missing: the other side may have deleted it"
     )]
     max_age: Option<String>,
     #[arg(
         long,
         value_name = "NAME",
         requires = "theirs",
-        help = "The variable with the value of Authorization for an address"
+        help = "Environment variable with the value of the Authorization header, for an address"
     )]
     authorization_env: Option<String>,
     #[arg(
@@ -197,7 +218,7 @@ pub(super) fn run(args: &LedgerArgs, config: Option<&Path>) -> anyhow::Result<Co
         && url.address.is_exposed()
     {
         eprintln!(
-            "warning: the credential for {} crosses the network in the clear: use https",
+            "warning: the credential for {} crosses the network unencrypted: use https",
             url.address.authority()
         );
     }
@@ -212,8 +233,7 @@ pub(super) fn run(args: &LedgerArgs, config: Option<&Path>) -> anyhow::Result<Co
 
 fn configured(args: &LedgerArgs, config: Option<&Path>) -> anyhow::Result<Comparison> {
     let watch = crate::cli::load(config, args.store.flags())?.config.ledger;
-    let advice =
-        "name two ledgers with `--ours` and `--theirs`; no `[ledger]` is configured that could be compared";
+    let advice = "no `[ledger]` is configured: name two ledgers with `--ours` and `--theirs`";
     Ok(watch.context(advice)?.comparison)
 }
 

@@ -213,12 +213,15 @@ async fn plaintext_put_in_the_place_of_an_encrypted_response_is_not_replayed() {
         let said = run(&site, arguments).stdout;
         assert!(shows(
             &said,
-            "1 of what is stored are not encrypted, and `encryption.plaintext` refuses them"
+            "1 of the stored items are not encrypted, and `encryption.plaintext` refuses them"
         ));
     }
     let rotated = run(&site, &["keys", "rotate"]);
     assert_eq!(rotated.status.code(), Some(1), "it would be genuine from then on: {rotated:?}");
-    assert!(shows(&rotated.stderr, "1 are not encrypted, although `encryption.plaintext` is"), "{rotated:?}");
+    assert!(
+        shows(&rotated.stderr, "1 of the stored items are not encrypted, although `encryption.plaintext` is"),
+        "{rotated:?}"
+    );
 
     let gateway = site.start_with(upstream.address, &keys(&site, &["new"]), &[]);
     assert!(shows(&gateway.send(pay("{}")).await.body, "forged"), "so that the test can fail");
@@ -362,10 +365,7 @@ async fn a_key_is_replaced_under_load_and_nobody_notices() {
     let again = run(&site, &["keys", "rotate", "--json"]);
     assert_eq!((again.status.code(), &json(&again)["resealed"]), (Some(0), &0.into()));
     let told = String::from_utf8_lossy(&run(&site, &["keys", "rotate"]).stdout).into_owned();
-    assert!(
-        told.contains("nothing is in the clear any more: set `encryption.plaintext` to \"refuse\""),
-        "{told}"
-    );
+    assert!(told.contains("no unencrypted data is left: set `encryption.plaintext` to \"refuse\""), "{told}");
 }
 
 #[tokio::test]
@@ -387,14 +387,17 @@ async fn a_rotation_says_which_key_is_missing() {
     let rotated = run(&site, &["keys", "rotate"]);
     assert_eq!(rotated.status.code(), Some(1));
     let said = String::from_utf8_lossy(&rotated.stderr).into_owned();
-    assert!(said.contains("1 cannot be opened: they are under the key \"lost\""), "{said}");
+    assert!(
+        said.contains("1 of the stored items cannot be decrypted: they are under the key \"lost\""),
+        "{said}"
+    );
     let shown = json(&run(&site, &["keys", "rotate", "--json"]));
     assert_eq!((&shown["missingKeys"]["lost"], &shown["left"]), (&1.into(), &1.into()));
     for arguments in [&["doctor", "--upstream", "http://127.0.0.1:1"][..], &["config", "check"]] {
         let said = run(&site, arguments).stdout;
         assert!(shows(
             &said,
-            "1 of what is stored are under the encryption key \"lost\", which is not configured"
+            "1 of the stored items are under the encryption key \"lost\", which is not configured"
         ));
     }
 }
@@ -417,7 +420,7 @@ async fn a_rotation_says_which_rows_cannot_be_read_and_does_the_rest() {
     assert_eq!(rotated.status.code(), Some(1), "{rotated:?}");
     let said = String::from_utf8_lossy(&rotated.stderr).into_owned();
     assert!(said.contains(&format!("the response of {damaged} cannot be read: ")), "{said}");
-    assert!(said.contains("1 cannot be read, and are left as they are"), "{said}");
+    assert!(said.contains("1 of the stored items cannot be read, and stay unchanged"), "{said}");
     let told = String::from_utf8_lossy(&rotated.stdout).into_owned();
     assert_eq!(told.trim(), "4 encrypted anew under new; 1 left");
     let shown = json(&run(&site, &["keys", "rotate", "--json"]));
@@ -453,7 +456,10 @@ async fn keys_are_named_and_never_shown() {
     assert!(!said.contains("warning"), "the variable is a key's: {said}");
     let (code, said) = run(&["doctor", "--upstream", "http://127.0.0.1:1"]);
     assert_eq!(code, Some(1), "there is no upstream");
-    assert!(said.contains("encryption") && said.contains("under key new, of 4; 1 from programs"), "{said}");
+    assert!(
+        said.contains("encryption") && said.contains("under key new, one of 4; 1 from programs"),
+        "{said}"
+    );
     let (code, said) = run(&["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);
     assert_eq!(code, Some(2));
     assert!(said.contains("`encryption.key.run.command`: it is neither hexadecimal nor base64"), "{said}");
@@ -462,7 +468,10 @@ async fn keys_are_named_and_never_shown() {
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).expect("it is ours");
     let (code, said) = run(&["config", "check"]);
     assert_eq!(code, Some(0));
-    assert!(said.contains("`encryption.key.old.file`: others on this machine can read the key"), "{said}");
+    assert!(
+        said.contains("`encryption.key.old.file`: other users of this machine can read the key"),
+        "{said}"
+    );
     std::fs::remove_file(&path).expect("it is there");
     let (code, said) = run(&["config", "check"]);
     assert_eq!(code, Some(1));

@@ -167,7 +167,7 @@ async fn answered_command_keeps_no_request_and_a_new_attempt_keeps_its_own() {
     let id = plain.header("idempotency-operation-id").expect("it is named");
     let none = read(&site, id, &[]);
     assert_eq!(none.status.code(), Some(1));
-    assert!(text(&none.stderr).contains("without `keep_request = \"while-unknown\"`"), "{none:?}");
+    assert!(text(&none.stderr).contains("did not have `keep_request = \"while-unknown\"`"), "{none:?}");
     // Bytes that are no text are escaped for a terminal and for JSON.
     let binary = pay("").body(vec![0xff, 0x1b, b'[']).set("idempotency-key", "a-binary-key-001");
     let binary = binary.target("/orders/1/payments").set("content-type", "application/octet-stream");

@@ -257,7 +257,7 @@ async fn credentials_are_kept_only_where_an_operation_wants_them_and_not_for_lon
             if wanted { "every field, credentials included" } else { "accept, accept-*, baggage, content-*" };
         assert!(
             told.contains(&format!(
-                "\"payments\": kept of a request until a worker has carried it out: {kept}"
+                "\"payments\": fields of a request that are kept until a worker has executed it: {kept}"
             )),
             "{told}"
         );

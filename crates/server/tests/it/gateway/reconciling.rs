@@ -459,7 +459,7 @@ async fn the_command_line_looks_for_what_no_gateway_does() {
     gateway.kill();
     let nobody = site.semel().arg("reconcile").output().expect("the program runs");
     assert_eq!(nobody.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&nobody.stderr).contains("there is nobody to ask"), "{nobody:?}");
+    assert!(String::from_utf8_lossy(&nobody.stderr).contains("no evidence can be found"), "{nobody:?}");
     let file = site.folder.path().join("other.toml");
     let asks = settings(&bank, "", "").replace("payments.create", "POST /payments");
     std::fs::write(&file, asks).expect("there is room");

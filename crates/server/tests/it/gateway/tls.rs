@@ -392,12 +392,15 @@ fn keys_that_others_can_read_and_certificates_that_are_over_are_named() {
     let (code, said) = run(&site, &good, &["config", "check"]);
     assert_eq!((code, said.trim()), (Some(0), "the configuration can be used"));
     let (_, said) = run(&site, &good, &["doctor"]);
-    assert!(said.contains("warn  tls") && said.contains("`tls.certificate` ends in 1 day"), "{said}");
+    assert!(said.contains("warn  tls") && said.contains("`tls.certificate` expires in 1 day"), "{said}");
 
     allow("server.key", 0o644);
     let (code, said) = run(&site, &good, &["config", "check"]);
     assert_eq!(code, Some(0));
-    assert!(said.contains("warning: `tls.key`: others on this machine can read the private key"), "{said}");
+    assert!(
+        said.contains("warning: `tls.key`: other users of this machine can read the private key"),
+        "{said}"
+    );
 
     authority.issue("over", "/CN=gateway", &Shown::server("DNS:localhost").ended());
     allow("over.key", 0o600);
@@ -405,9 +408,9 @@ fn keys_that_others_can_read_and_certificates_that_are_over_are_named() {
     let (code, said) = run(&site, &over, &["config", "check"]);
     assert_eq!(code, Some(0));
     assert!(
-        said.contains("`tls.certificate`: the certificate is over since 2021-01-01T00:00:00.000Z"),
+        said.contains("`tls.certificate`: the certificate expired at 2021-01-01T00:00:00.000Z"),
         "{said}"
     );
     let (_, said) = run(&site, &over, &["doctor"]);
-    assert!(said.contains("fail  tls") && said.contains("is over, since 2021"), "{said}");
+    assert!(said.contains("fail  tls") && said.contains("expired at 2021"), "{said}");
 }

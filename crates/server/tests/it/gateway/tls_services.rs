@@ -112,7 +112,7 @@ async fn files_that_cannot_be_used_are_named_by_the_check_and_at_the_start() {
 #[tokio::test]
 async fn credentials_in_the_clear_are_named_by_the_check_and_at_the_start() {
     let (site, upstream) = (Site::new(), Upstream::start().await);
-    let told = "`defaults.authorize_url`: the callers' credentials cross the network in the clear";
+    let told = "`defaults.authorize_url`: the callers' credentials cross the network unencrypted";
     // An address for documentation, which no test connects to.
     let file = "[defaults]\nauthorize_url = \"http://192.0.2.1/check\"\n";
     let gateway = site.start_with(upstream.address, file, &[]);

@@ -69,7 +69,7 @@ async fn an_upstream_of_another_authority_gets_nothing_until_its_own_is_named() 
     assert_eq!(upstream.seen(), 0);
     let doctor = site.semel().args(["doctor", "--upstream", &format!("https://localhost:{port}")]).output();
     let said = String::from_utf8_lossy(&doctor.expect("the program runs").stdout).into_owned();
-    assert!(said.contains("gives HEAD / no answer: not sent: invalid peer certificate"), "{said}");
+    assert!(said.contains("does not answer HEAD /: not sent: invalid peer certificate"), "{said}");
     // Atomically: the gateway may read it at any moment.
     std::fs::copy(authority.certificate(), roots.with_extension("new")).expect("there is room");
     std::fs::rename(roots.with_extension("new"), &roots).expect("it takes its place");
