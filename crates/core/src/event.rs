@@ -342,7 +342,7 @@ pub enum Refusal {
     #[error("the record's state does not allow it")]
     WrongState,
     /// Another change of the record came first.
-    #[error("somebody else was faster")]
+    #[error("another writer was faster")]
     Overtaken,
     /// The evidence is about another attempt than the record's last one.
     #[error("the last attempt is attempt {epoch} by now")]

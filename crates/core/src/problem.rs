@@ -247,7 +247,7 @@ impl ProblemKind {
                 "lookup-quota-exceeded",
                 StatusCode::TOO_MANY_REQUESTS,
                 "Too many requests",
-                "Send the same request again after Retry-After. Nobody looked whether it is known: what it asks for may \
+                "Send the same request again after Retry-After. The store was not asked whether it is known: what it asks for may \
                  have run before.",
             ),
             ProblemKind::RequestTooOld => entry(

@@ -415,7 +415,7 @@ impl PostgresTransactions {
             }
             tokio::time::sleep(Duration::from_millis(20 << question)).await;
         }
-        tracing::error!(operation = %command.scope.operation, "a COMMIT was lost, and nobody can say what became of it");
+        tracing::error!(operation = %command.scope.operation, "the connection was lost during a COMMIT, whose outcome is unknown");
         Transacted::InDoubt
     }
 
@@ -470,7 +470,7 @@ impl PostgresTransactions {
         }
         tracing::error!(
             operation = %command.scope.operation,
-            "a session was lost, and nobody can say whether others have carried out its command since"
+            "a session was lost; whether another one has executed its command since is unknown"
         );
         Transacted::InDoubt
     }

@@ -101,7 +101,7 @@ impl Settled {
             Settled::Now(_) | Settled::Before(_) | Settled::Absent => Tried::Accepted { reference },
             Settled::RolledBack => again("what it came to could not be written down"),
             Settled::Unavailable => again("the database could not be used to write down what it came to"),
-            Settled::InDoubt => again("nobody knows whether what it came to was written down"),
+            Settled::InDoubt => again("whether its outcome was written is unknown"),
         }
     }
 }

@@ -429,7 +429,7 @@ impl SqliteTransactions {
             }
             Ok(_) => Transacted::Unavailable,
             Err(error) => {
-                tracing::error!(%error, "nobody can say what became of a COMMIT");
+                tracing::error!(%error, "the outcome of a COMMIT is unknown");
                 Transacted::InDoubt
             }
         }

@@ -233,7 +233,7 @@ fn tls(findings: &mut Findings, config: &Config) {
     if config.tls.is_none() && !config.listen.ip().is_loopback() {
         let message = format!(
             "{credentials} cross the network unencrypted, and anybody who sees one can act as its caller: \
-             set `[tls]`, unless a proxy in front terminates TLS and nobody else reaches this address"
+             set `[tls]`, unless a proxy in front terminates TLS and nothing else reaches this address"
         );
         findings.warn("listen", message);
     }

@@ -206,7 +206,7 @@ impl<'a> RecordColumns<'a> {
         };
         let settled_by = || {
             let text = self.settled_by.as_deref();
-            text.and_then(settled_by).ok_or_else(|| damage("settled_by", format!("{text:?} is nobody")))
+            text.and_then(settled_by).ok_or_else(|| damage("settled_by", format!("{text:?} is no settler")))
         };
         let due_at = || moment("due_at", self.due_at);
         let expires_at = || moment("expires_at", self.expires_at);

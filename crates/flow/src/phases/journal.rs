@@ -92,8 +92,7 @@ impl Journal {
             At::Between(_) => {}
             At::Ended(_) | At::Closed => return Err(Stopped(())),
             At::Inside => {
-                let why =
-                    "the last phase was dropped before it ended: the rest is left to whoever resumes it";
+                let why = "the last phase was dropped before it ended: the run that resumes the command does the rest";
                 return Err(self.end(Ending::Left, name, why));
             }
         }

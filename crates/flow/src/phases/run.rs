@@ -85,7 +85,7 @@ impl<D> Run<D> {
             PhaseState::Done(output) => return self.stored(name, &output),
             PhaseState::Begun { deduplicated } if deduplicated && by_key => false,
             PhaseState::Begun { .. } => {
-                let why = "it was begun before, nobody knows what came of it, and there is no deduplication";
+                let why = "it was begun before, its outcome is unknown, and there is no deduplication";
                 return Err(self.end(Ending::Unsure(Reason::BrokeOff), name, why));
             }
             PhaseState::New { position } => {
@@ -196,7 +196,7 @@ impl<D> Run<D> {
             Some(Err(LocalEnded::TimedOut)) => (later(Reason::TimedOut), "it took too long".to_owned()),
             Some(Err(LocalEnded::NotCommitted(why))) => (later(Reason::NotExecuted), why),
             Some(Err(LocalEnded::Broken(why))) => (Ending::Unsure(Reason::HandlerUnsure), why),
-            Some(Err(LocalEnded::Fenced)) => (Ending::Left, "somebody else has the command".to_owned()),
+            Some(Err(LocalEnded::Fenced)) => (Ending::Left, "another run has the command".to_owned()),
             Some(Err(LocalEnded::InDoubt(why))) => (Ending::Left, why),
             None => (Ending::Left, "its task ended early".to_owned()),
         };
@@ -208,7 +208,7 @@ impl<D> Run<D> {
         let nothing_sent = matches!(mark, Mark::Begun { .. } | Mark::TakenBack { .. });
         let (ending, why) = match self.steps.write(&self.held, &mark).await {
             Ok(()) => return Ok(()),
-            Err(NotWritten::Fenced) => (Ending::Left, "somebody else has the command".to_owned()),
+            Err(NotWritten::Fenced) => (Ending::Left, "another run has the command".to_owned()),
             Err(NotWritten::NotCommitted(why)) if nothing_sent => (later, why),
             Err(NotWritten::NotCommitted(why) | NotWritten::InDoubt(why)) => (Ending::Left, why),
         };

@@ -178,7 +178,9 @@ impl PostgresTransactions {
             }
             tokio::time::sleep(Duration::from_millis(20 << question)).await;
         }
-        Err(LocalEnded::InDoubt("a COMMIT was lost, and nobody can say what became of it".to_owned()))
+        Err(LocalEnded::InDoubt(
+            "the connection was lost during a COMMIT, whose outcome is unknown".to_owned(),
+        ))
     }
 
     /// Returns true if a local phase is durably written; `None` if another executor has the command.

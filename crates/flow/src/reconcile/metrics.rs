@@ -50,7 +50,7 @@ pub(super) fn given_up(record: &Record, attempts: u32, why: &str) {
         keyHashPrefix = record.key_hash_prefix,
         attempts,
         why,
-        "no evidence was found: it stays unknown until somebody resolves it; see `semel reconcile --list`"
+        "no evidence was found: it stays unknown until an operator settles it; see `semel reconcile --list`"
     );
 }
 
@@ -69,7 +69,7 @@ pub(super) fn contradiction(id: OperationId, record: Option<&Record>, verdict: V
         verdict = verdict.as_str(),
         state = of(|record| record.head.state.name().as_str()),
         evidence = why,
-        "evidence contradicts what is known of a command, which may have taken place twice: somebody has to look at both sides"
+        "evidence contradicts what is known of a command, which may have taken place twice: an operator must compare both sides"
     );
 }
 

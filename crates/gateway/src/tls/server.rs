@@ -110,7 +110,7 @@ pub(super) fn ends(table: &'static str, certificate: &CertificateDer<'_>) -> Opt
     let ends = Certificate::read(certificate).ok()?.ends;
     gauge!("tls_certificate_end_timestamp_seconds", "table" => table).set(ends.as_millis() as f64 / 1000.0);
     if ends < SystemClock.now() {
-        tracing::warn!(table, %ends, "the certificate has expired: whoever checks it refuses the connection");
+        tracing::warn!(table, %ends, "the certificate has expired: peers that check it refuse the connection");
     }
     Some(ends)
 }

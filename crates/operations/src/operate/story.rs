@@ -83,7 +83,7 @@ impl StoryEntry<'_> {
                 let note = &taken.note;
                 if note.action == CONTRADICTION {
                     return printable(&format!(
-                        "CONTRADICTION, which somebody has to look into: {}",
+                        "CONTRADICTION, which an operator must look into: {}",
                         note.why
                     ));
                 }
@@ -178,7 +178,7 @@ fn tell(step: &Step) -> String {
         Reason::DeferralExpired => "its message was not delivered in time: unknown".to_owned(),
         Reason::MessageDead => "its message is given up: unknown".to_owned(),
         Reason::NeverStarted if *state == StateName::Unknown => {
-            "nobody resumed it in time: unknown".to_owned()
+            "it was not resumed in time: unknown".to_owned()
         }
         Reason::NeverStarted => "no worker took it up in time: nothing ran, the key is free".to_owned(),
         Reason::ClaimUnconfirmed => "its claim could not be confirmed, so nothing was started".to_owned(),

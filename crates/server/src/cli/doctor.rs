@@ -192,7 +192,7 @@ fn certificates(config: &Config) -> Vec<Check> {
         None => Check::ok("tls", format!("`{setting}` can be used")),
         Some(ends) if ends < now => Check::fail(
             "tls",
-            format!("`{setting}` expired at {ends}: whoever checks it refuses the connection"),
+            format!("`{setting}` expired at {ends}: peers that check it refuse the connection"),
             "replace the certificate and its key; a running gateway notices",
         ),
         Some(ends) if ends.since(now) < SOON => Check::warn(

@@ -156,8 +156,8 @@ struct RequestArgs {
         `--verdict not-executed` means that it did not, and frees the key for one retry. It is refused \
         while a call of the last attempt could still be in flight.\n\n\
         A verdict is about the attempt that you looked at: `records explain` shows its number, the epoch. \
-        It is refused if the command was run again since, so that it cannot settle an attempt that nobody \
-        has looked at.\n\n\
+        It is refused if the command was run again since, so that it cannot settle an attempt that you did \
+        not look at.\n\n\
         Of a command in phases, the verdict is about its open call, which `records show` names: give its \
         `--phase` and the `--attempt` that you looked at. The command is then resumed: after the call with \
         the `--output` that the phase's code would have returned, or by making the call anew. `--verdict \

@@ -19,7 +19,7 @@ use super::{CommandResult, OutputFlags, say, show};
         The endpoint may be anything that speaks HTTP; it need not be Semel.\n\n\
         The command REALLY RUNS: about ten times where the rules are kept, and up to sixty times where keys \
         are ignored. Use an endpoint where that does no harm, a body that may be sent many times, and a \
-        moment when nobody else sends any. Keys are random and fresh.\n\n\
+        moment without other traffic. Keys are random and fresh.\n\n\
         Levels are ours. A `must` is broken by a second execution, or by an answer that belongs to another \
         command or another caller: money is lost. A `should` is about codes, shapes and headers: clients \
         are left to guess. A rule that cannot be judged is `not tried`, and says why; nothing is \

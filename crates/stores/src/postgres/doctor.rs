@@ -270,7 +270,7 @@ async fn parts(db: &mut ReadOnly, version: i64) -> Result<Check, DbError> {
     if missing.is_empty() {
         return Ok(Check::ok(name, format!("all {} tables, indexes and triggers", expected.len())));
     }
-    let advice = "somebody changed the schema by hand, or an index was not built to its end: make it again as \
+    let advice = "the schema was changed by hand, or an index was not built to its end: make it again as \
                   the source of this version does, or restore a backup";
     Ok(Check::fail(name, format!("missing or not in use: {}", missing.join(", ")), advice))
 }

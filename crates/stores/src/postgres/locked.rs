@@ -114,7 +114,7 @@ impl WaitingRoom {
         let too_many = self.waiting.fetch_add(1, Ordering::SeqCst) >= self.room;
         if too_many || next >= lock.since + self.patience {
             self.waiting.fetch_sub(1, Ordering::SeqCst);
-            pending.give_up(&DbError::Busy("lock timeout: somebody else keeps the record".to_owned()));
+            pending.give_up(&DbError::Busy("lock timeout: another transaction holds the record".to_owned()));
             return;
         }
         let room = self.clone();

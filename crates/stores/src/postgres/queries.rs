@@ -460,7 +460,7 @@ async fn holders(db: &mut impl Executor, claim: &Claim) -> Result<Vec<Holder>, D
         [SqlValue::Text(Some(tenant)), SqlValue::TextList(operations), SqlValue::Text(Some(reference))];
     let holder = |row: SqlRow| {
         let (Some(id), Some(caller)) = (row.uuid(0), row.text(1)) else {
-            return Err(DbError::unreadable("operation_id", "a reference is held by nobody"));
+            return Err(DbError::unreadable("operation_id", "the record that holds a reference is missing"));
         };
         let principal =
             Principal::new(tenant, caller).map_err(|error| DbError::unreadable("caller", error))?;

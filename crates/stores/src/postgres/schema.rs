@@ -100,7 +100,7 @@ CREATE TABLE semel_phases (
     name         text   NOT NULL,           -- a phase's name, or an item's clientItemId
     kind         text   NOT NULL,           -- local, external or item
     deduplicated bigint NOT NULL DEFAULT 0, -- external: 1 if it may be called again
-    output       bytea,                     -- what it came to; external: NULL while nobody knows
+    output       bytea,                     -- what it came to; external: NULL while unknown
     item_id      bytea,                     -- item: the id of its own record
     began_at     bigint NOT NULL,
     done_at      bigint,
@@ -124,8 +124,8 @@ CREATE TABLE semel_outbox (
     provider_reference text,                        -- what the receiver calls it: not sent again once it is here
     last_error         text,                        -- what the last try that failed came to, for people
     done_at            bigint,                      -- delivered or dead: since when
-    blocked            bigint NOT NULL DEFAULT 0,   -- 1: the one before it is not delivered, and holds it; 0: whoever
-                                                    -- takes it looks, and marks it if so
+    blocked            bigint NOT NULL DEFAULT 0,   -- 1: the one before it is not delivered, and holds it; 0: a take
+                                                    -- looks, and marks it if so
     holds              bigint NOT NULL DEFAULT 0    -- 1: the one behind it may be blocked, and is freed with its end
 );
 CREATE UNIQUE INDEX semel_outbox_order ON semel_outbox (operation_id, position);
@@ -162,7 +162,7 @@ CREATE TABLE semel_usage (
     new_keys          bigint NOT NULL,           -- ever, as far as it is remembered
     lookups           bigint NOT NULL,
     used_at           bigint NOT NULL,           -- when that last changed
-    new_keys_whole_at bigint NOT NULL DEFAULT 0, -- when the quota is whole again, if nobody uses more of it
+    new_keys_whole_at bigint NOT NULL DEFAULT 0, -- when the quota is whole again, unless more of it is used
     lookups_whole_at  bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (tenant, caller)
 );

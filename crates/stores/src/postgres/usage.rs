@@ -176,8 +176,9 @@ async fn charge(
         let mut charged = Vec::with_capacity(rows.len());
         for (subject, entry) in rows.iter().map(entry).collect::<Result<Vec<_>, _>>()?.into_iter().flatten() {
             let of_subject = reports.iter().find(|(other, _)| *other == subject);
-            let (_, report) =
-                of_subject.ok_or_else(|| DbError::unreadable("semel_usage", "nobody asked for a subject"))?;
+            let (_, report) = of_subject.ok_or_else(|| {
+                DbError::unreadable("semel_usage", "it has a subject that was not asked for")
+            })?;
             charged.push((subject, entry.charged(report, now)));
         }
         let ints = |of: fn(&UsageEntry) -> Option<i64>| {

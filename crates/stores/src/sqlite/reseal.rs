@@ -71,7 +71,7 @@ fn message(row: &Row<'_>) -> rusqlite::Result<StoredValue> {
 fn response(row: &Row<'_>) -> rusqlite::Result<StoredValue> {
     let (id, token) = (RecordId::from_bytes(row.get(3)?), AttemptToken::from_bytes(row.get(4)?));
     let settled_by = columns::settled_by(&row.get::<_, String>(7)?);
-    let settled_by = settled_by.ok_or_else(|| damaged_column("settled_by", "it is nobody"))?;
+    let settled_by = settled_by.ok_or_else(|| damaged_column("settled_by", "no settler has this value"))?;
     let settler = Settler::by(settled_by, row.get(6)?);
     let command = OperationId::from_bytes(row.get(5)?);
     let about = Sealing::response(&id, command, settler, row.get(8)?, row.get(2)?);

@@ -98,7 +98,7 @@ CREATE TABLE semel_phases (
     name         TEXT    NOT NULL,          -- a phase's name, or an item's clientItemId
     kind         TEXT    NOT NULL,          -- local, external or item
     deduplicated INTEGER NOT NULL DEFAULT 0,-- external: whether it may be called again
-    output       BLOB,                      -- what it came to; external: NULL while nobody knows
+    output       BLOB,                      -- what it came to; external: NULL while unknown
     item_id      BLOB,                      -- item: the id of its own record
     began_at     INTEGER NOT NULL,
     done_at      INTEGER,
@@ -122,8 +122,8 @@ CREATE TABLE semel_outbox (
     provider_reference TEXT,                         -- what the receiver calls it: not sent again once it is here
     last_error         TEXT,                         -- what the last try that failed came to
     done_at            INTEGER,                      -- delivered or dead: since when
-    blocked            INTEGER NOT NULL DEFAULT 0    -- 1: an earlier one of its command is not delivered; 0: whoever
-                                                     -- takes it looks, and marks it if so
+    blocked            INTEGER NOT NULL DEFAULT 0    -- 1: an earlier one of its command is not delivered; 0: a take
+                                                     -- looks, and marks it if so
 ) STRICT;
 CREATE UNIQUE INDEX semel_outbox_order ON semel_outbox (operation_id, position);
 CREATE INDEX semel_outbox_due ON semel_outbox (due_at, event_id) WHERE state = 'pending' AND blocked = 0;
@@ -159,7 +159,7 @@ CREATE TABLE semel_usage (
     new_keys          INTEGER NOT NULL,           -- ever, as far as it is remembered
     lookups           INTEGER NOT NULL,
     used_at           INTEGER NOT NULL,           -- when that last changed
-    new_keys_whole_at INTEGER NOT NULL DEFAULT 0, -- when the quota is whole again, if nobody uses more of it
+    new_keys_whole_at INTEGER NOT NULL DEFAULT 0, -- when the quota is whole again, unless more of it is used
     lookups_whole_at  INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (tenant, caller)
 ) STRICT, WITHOUT ROWID;

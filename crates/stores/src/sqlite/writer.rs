@@ -194,7 +194,7 @@ impl Writer {
         let mut results = Vec::with_capacity(group.len());
         for job in group.iter_mut() {
             if job.is_orphaned() {
-                results.push(Err(unavailable("nobody waits for it any more")));
+                results.push(Err(unavailable("its caller no longer waits for it")));
                 continue;
             }
             let result =

@@ -103,7 +103,7 @@ impl TriedEndpoint<'_> {
             }
             (true, _, Some(_)) => RuleOutcome::Pass("its answer names another resource".to_owned()),
             (true, _, None) => RuleOutcome::NotTried(
-                "executions can neither be counted nor told apart, so nobody can tell whose answer it is"
+                "executions can neither be counted nor told apart, so the answer cannot be matched to its request"
                     .to_owned(),
             ),
         }

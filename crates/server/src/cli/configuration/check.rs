@@ -161,7 +161,7 @@ fn examine(loaded: &Loaded, report: &mut ConfigurationReport) -> anyhow::Result<
     for GatewayCertificate { setting, ends } in shown {
         if let Some(ends) = ends.filter(|ends| *ends < SystemClock.now()) {
             report.warn(format!(
-                "`{setting}`: the certificate expired at {ends}: whoever checks it refuses the connection; \
+                "`{setting}`: the certificate expired at {ends}: peers that check it refuse the connection; \
                  replace it"
             ));
         }

@@ -176,7 +176,7 @@ impl Story {
         self.service.kill()?;
         self.say(format!(
             "   {}",
-            self.red("✗ the service is dead. It had charged the card, and told nobody.")
+            self.red("✗ the service is dead. It had charged the card, and sent no answer.")
         ))
         .await;
         let answer = request.await??;
@@ -186,7 +186,7 @@ impl Story {
         let retry = payment("sixth-payment-000006", r#"{"amount": 90}"#);
         let answer = self.send(retry.clone()).await?;
         let unknown = answer.member("code").as_deref() == Some("IDEMPOTENCY_OUTCOME_UNKNOWN");
-        self.claim("nobody guesses: the outcome is unknown, and nothing runs again", {
+        self.claim("Semel does not guess: the outcome is unknown, and nothing runs again", {
             answer.status == 409 && unknown && charges(&self.folder).len() == 4
         })
         .await;

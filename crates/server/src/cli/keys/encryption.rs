@@ -237,8 +237,8 @@ fn tell(rotated: &Rotated, left: u64, vault: &dyn Vault) {
     }
     if rotated.refused > 0 {
         eprintln!(
-            "{} of the stored items are not encrypted, although `encryption.plaintext` is \"refuse\": somebody put them \
-             there, and encryption would make them look genuine. Find out who; if they are yours, set it to \
+            "{} of the stored items are not encrypted, although `encryption.plaintext` is \"refuse\": Semel did not \
+             write them, and encryption would make them look genuine. Find out who did; if they are yours, set it to \
              \"accept\" for one more rotation",
             rotated.refused
         );

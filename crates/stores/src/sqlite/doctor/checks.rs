@@ -163,12 +163,9 @@ fn parts(look: &OpenedFile<'_>) -> rusqlite::Result<Check> {
         wrong.iter().filter(|part| !part.sql.is_empty() && !is_changed(part)).collect();
     let advice = if indexes.len() == wrong.len() && wrong.len() <= MAX_NAMED {
         let statements: Vec<&str> = indexes.iter().map(|part| part.sql.as_str()).collect();
-        format!(
-            "somebody changed the schema by hand. Make it again, with sqlite3: {};",
-            statements.join("; ")
-        )
+        format!("the schema was changed by hand. Make it again, with sqlite3: {};", statements.join("; "))
     } else {
-        "somebody changed the schema by hand: restore a backup".to_owned()
+        "the schema was changed by hand: restore a backup".to_owned()
     };
     Ok(Check::fail(name, format!("{}{more}", told.join(", ")), advice))
 }
