@@ -117,7 +117,7 @@ fn credentials_that_cross_a_network_in_the_clear_are_named() {
         let warned = shown("10.0.0.7:8080", "");
         let message = format!(
             "semel.toml:1:10: warning: `listen`: {what} cross the network unencrypted, and anybody who sees \
-             one can act as its caller: set `[tls]`, unless a proxy in front terminates TLS and nobody else \
+             one can act as its caller: set `[tls]`, unless a proxy in front terminates TLS and nothing else \
              reaches this address"
         );
         assert!(warned.len() == 1 && warned[0].starts_with(&message), "{warned:?}");
