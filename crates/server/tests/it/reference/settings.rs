@@ -71,7 +71,7 @@ fn introduction(table: &str) -> (&'static str, &'static str) {
         }
         "encryption" => (
             "`[encryption]`",
-            "Encryption of stored data: [Encrypt what is stored](../how-to/encryption.md).",
+            "Encryption of stored data: [Encrypt stored data](../how-to/encryption.md).",
         ),
         "encryption.key" => {
             ("`[[encryption.key]]`", "An encryption key, any number of them; one is the current key.")

@@ -6,7 +6,7 @@ use semel_core::{JsonPointer, OperationName};
 use crate::engine::kind::{Choice, List, Maybe, OneOrMore};
 use crate::engine::setting::{Setting, setting};
 use crate::parts::scalar::{Period, Switch};
-use crate::parts::text::VariableName;
+use crate::parts::text::{PrincipalName, VariableName};
 use crate::parts::word::{GoodStatus, ProviderWord};
 use crate::tables::webhook::{ProofName, SchemeName, UnknownOperation, WebhookName, WebhookTable};
 
@@ -43,7 +43,7 @@ pub(crate) const WEBHOOK: &[Setting<WebhookTable>] = &[
     ),
     setting!(
         "tenants",
-        List<ProviderWord>,
+        List<PrincipalName>,
         tenants,
         "Tenants whose commands it may settle; without it, all of them",
         "[\"acme\"]"
