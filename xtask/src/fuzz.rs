@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_those_of_the_end() {
+    fn fuzz_figures_are_read_from_the_final_summary() {
         let said = "#2\tINITED cov: 10 ft: 11 corp: 1/1b exec/s: 0 rss: 30Mb\n\
                     #900\tDONE   cov: 1234 ft: 2345 corp: 56/7Kb lim: 4096 exec/s: 45 rss: 60Mb\n\
                     stat::number_of_executed_units: 900\n";

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_in_two_files_is_refused_unless_they_are_counterparts() {
+    fn a_type_name_in_two_files_is_refused_unless_the_files_are_counterparts() {
         assert_eq!(lines(&[("Answer", &["core/src/a.rs"])]), Vec::<String>::new());
         assert_eq!(
             lines(&[("Answer", &["http/src/a.rs", "core/src/a.rs"])]),

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tree_is_what_stands_below_whom() {
+    fn a_dependency_tree_is_read_with_the_children_of_each_package() {
         let lines = "0 a v1.0.0 (/somewhere)\n1 b v2.0.0 (proc-macro)\n2 c v3.0.0+x\n1 c v3.0.0+x (*)\n";
         let package = |name: &str, version: &str| (name.to_owned(), version.to_owned());
         let (a, b, c) = (package("a", "1.0.0"), package("b", "2.0.0"), package("c", "3.0.0+x"));

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn only_one_execution_per_storm_is_correct() {
+    fn a_storm_with_two_executions_or_none_is_reported_as_incorrect() {
         assert!(seen(&[1, 1], &[]).ran_once());
         assert!(!seen(&[1, 2], &[]).ran_once() && !seen(&[0, 1], &[]).ran_once());
         assert_eq!(seen(&[1, 1], &[]).executions(), "1");

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_in_the_log_reads_back_and_nothing_else_does() {
+    fn an_audit_id_round_trips_as_text_and_refuses_other_text() {
         for number in [0, 1, 0xf00, u128::MAX] {
             assert_eq!(AuditId(number).to_string().parse(), Ok(AuditId(number)));
         }

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn credentials_are_known_in_any_spelling_and_others_are_not() {
+    fn credential_header_names_are_recognised_in_any_case() {
         for name in ["Authorization", "SET-COOKIE", "Set-Cookie2", "x-api-key", "X-Amz-Security-Token"] {
             assert!(is_credential(&name.parse().expect("it is a name")), "{name}");
         }

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_envelope_says_its_key_and_holds_what_was_put_in() {
+    fn an_envelope_names_its_key_and_returns_the_sealed_bytes() {
         let sealed = Sealed { key_id: "2026-11".to_owned(), bytes: Bytes::from_static(b"\0any\0bytes") };
         let bytes = sealed.clone().into_envelope();
         assert!(is_envelope(&bytes) && bytes.starts_with(&envelope_under("2026-11")));
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn clear_bytes_are_no_envelope_and_a_broken_one_is_nothing_else() {
+    fn broken_envelopes_are_still_envelopes_and_clear_bytes_are_not() {
         for clear in [&b""[..], b"{}", b"\0semel", b"semel-sealed\0k\0"] {
             assert!(!is_envelope(clear) && Sealed::from_envelope(&Bytes::copy_from_slice(clear)).is_none());
         }

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_cannot_be_read_hides_no_element() {
+    fn an_unreadable_connection_element_does_not_hide_the_elements_after_it() {
         let mut headers = map(&["private", "host", "keep-alive"]);
         headers.insert(CONNECTION, HeaderValue::from_bytes(b"\xff, Private ,Host").expect("it is a value"));
         let found: Vec<&[u8]> = elements(&headers, &CONNECTION).collect();
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_may_claim_neither_contents_nor_extensions_nor_look_alikes() {
+    fn connection_cannot_make_content_or_extension_fields_hop_by_hop() {
         for kept in ["content-later", "x-later", "a_later", "idempotency-key", "host"] {
             assert!(is_end_to_end(&name(kept)), "{kept}");
         }

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_life_keeps_its_beginning_and_its_end() {
+    fn a_long_history_keeps_its_first_step_and_its_most_recent_ones() {
         let mut history = History::default();
         for epoch in 1..=1000 {
             history = history.then(&running(epoch, 0), at(i64::from(epoch)));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn an_observation_stays_with_its_step() {
+    fn later_look_ups_keep_the_observation_of_a_history_step() {
         let unknown = |looks| {
             let state = State::Unknown {
                 since: at(9),
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_nobody_can_read_is_passed_over() {
+    fn unreadable_history_lines_are_skipped() {
         let text =
             "1000 1 processing claimed\nnonsense\n2000 1 dancing claimed\n\n3000 1 unknown lease_expired x";
         let history = History::from_text(text.to_owned());
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_began_with_its_first_step() {
+    fn an_attempt_begins_at_the_time_of_its_first_history_step() {
         let history = History::default().then(&running(1, 30), at(0)).then(&running(2, 60), at(30));
         assert_eq!([1, 2, 3].map(|epoch| history.began(epoch)), [Some(at(0)), Some(at(30)), None]);
     }

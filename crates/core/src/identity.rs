@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_reads_what_it_writes_and_nothing_else() {
+    fn a_store_id_round_trips_as_text_and_refuses_other_text() {
         let id = StoreId::from_bytes([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 255]);
         assert_eq!(id.to_string(), "000102030405060708090a0b0c0d0eff");
         assert_eq!(id.to_string().parse(), Ok(id));

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn two_draws_differ() {
+    fn two_random_tokens_or_operation_ids_differ() {
         assert_ne!(RandomIds.attempt_token(), RandomIds.attempt_token());
         let now = Timestamp::from_millis(0);
         assert_ne!(RandomIds.operation_id(now), RandomIds.operation_id(now));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_differ_in_every_draw_and_are_not_a_pattern() {
+    fn two_random_secrets_differ_and_are_not_one_repeated_byte() {
         let [one, other] = [secret(), secret()];
         assert_ne!(one, other);
         assert!(one.iter().any(|byte| *byte != one[0]), "32 equal bytes are no secret");

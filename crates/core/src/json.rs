@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_numbers_are_the_same_number() {
+    fn equal_json_numbers_are_the_same_and_other_text_is_not_a_number() {
         for (left, right) in
             [("1200", "1200.00"), ("1.2e3", "1200"), ("9007199254740993", "9007199254740993.0")]
         {
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_json_forbids_is_escaped() {
+    fn canonical_json_escapes_only_required_characters() {
         let text = r#""\u0000\b\t\n\f\r\u001f\"\\\/\u007f\u00e9\ud83d\ude00""#;
         assert_eq!(exact(text), Ok("\"\\u0000\\b\\t\\n\\f\\r\\u001f\\\"\\\\/\u{7f}é😀\"".to_owned()));
     }

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn no_credential_is_kept_by_whatever_name_it_goes() {
+    fn credential_header_fields_of_any_name_are_not_stored_by_default() {
         let name = |text: &str| text.parse::<HeaderName>().expect("it is a name");
         let credentials = [
             "Authorization",
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn all_of_a_response_is_kept_unless_it_is_too_large() {
+    fn a_response_is_stored_whole_and_without_its_body_if_too_large() {
         let kept = keep(StoreResponse::Full, StatusCode::CREATED, &created(), Some("body"));
         assert_eq!(kept.body.as_deref(), Some(&b"body"[..]));
         assert!(kept.headers.contains_key("etag") && !kept.headers.contains_key("set-cookie"));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn without_its_body_a_head_says_nothing_about_it() {
+    fn storing_headers_drops_the_body_and_the_fields_that_describe_it() {
         for body in [Some("body"), Some("too large"), None] {
             let kept = keep(StoreResponse::Headers, StatusCode::CREATED, &created(), body);
             assert_eq!(kept.body, None);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_reference_only_the_address_is_kept() {
+    fn storing_a_reference_keeps_only_the_address_field_of_the_response() {
         for body in [Some("body"), Some("too large"), None] {
             let kept = keep(StoreResponse::Reference, StatusCode::CREATED, &created(), body);
             assert_eq!((kept.body.clone(), &kept.headers), (None, &fields(&[("location", "/p/1")])));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn response_without_an_address_is_kept_as_a_head() {
+    fn storing_a_reference_without_an_address_keeps_the_header_fields() {
         let nowhere = fields(&[("x-request-cost", "7"), ("content-type", "text/plain")]);
         let kept = keep(StoreResponse::Reference, StatusCode::OK, &nowhere, Some("body"));
         assert_eq!((kept.body, kept.headers), (None, fields(&[("x-request-cost", "7")])));

@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refused_spelling_is_told_how_the_operation_spells_keys() {
+    fn the_error_for_a_malformed_key_names_the_accepted_key_syntax() {
         for (syntax, word) in [(KeySyntax::Lenient, "alone, or"), (KeySyntax::Strict, "double quotes")] {
             let rules = KeyRules { syntax, ..KeyRules::default() };
             let refused = rules.parse([b"a b".as_slice()]).expect_err("it has a space and no quotes");

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_format_is_known_by_its_name_its_file_and_its_content_type() {
+    fn a_ledger_format_follows_from_its_file_extension_or_content_type() {
         let names = Format::ALL.map(Format::as_str);
         assert_eq!(names, ["csv", "ndjson", "json"]);
         for (path, format) in [

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn other_segments_stay_as_they_are() {
+    fn path_segments_that_are_no_ids_stay_in_the_operation_name() {
         for path in [
             "/",
             "/v1/payments",

@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_in_hand_while_its_workers_lease_runs() {
+    fn only_a_pending_message_with_a_running_lease_is_in_hand() {
         let token = Some(AttemptToken::from_bytes([3; 16]));
         let [before, end] = [999, 1_000].map(Timestamp::from_millis);
         assert!(message(MessageState::Pending, token).is_in_hand(before));

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_word_the_status_tells() {
+    fn without_a_declared_outcome_the_status_decides_the_settlement() {
         for status in [200, 201, 204, 302] {
             assert_eq!(settle(status, OnServerError::Unknown, None), Settlement::Complete, "{status}");
         }
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_error_means_what_the_operation_says() {
+    fn a_server_error_settles_as_on_server_error_declares() {
         for status in [408, 500, 502, 503, 599, 600, 700, 999] {
             for (choice, expected) in [
                 (OnServerError::Unknown, Settlement::Abandon(Reason::ServerError)),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_handlers_own_word_goes_before_the_status() {
+    fn a_handlers_declared_outcome_overrides_the_status() {
         let retry = OnServerError::Retry;
         assert_eq!(settle(500, retry, Some(Outcome::Final)), Settlement::Fail(Reason::ServerError));
         assert_eq!(settle(429, retry, Some(Outcome::Final)), Settlement::Fail(Reason::Answered));
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_spelled_as_in_the_header() {
+    fn outcomes_parse_from_their_lowercase_header_values() {
         assert_eq!(Outcome::parse("final"), Some(Outcome::Final));
         assert_eq!(Outcome::parse("not-executed"), Some(Outcome::NotExecuted));
         assert_eq!(Outcome::parse("partly-done"), Some(Outcome::PartlyDone));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_advice_about_a_server_error_follows_what_becomes_of_its_record() {
+    fn the_retry_advice_for_a_server_error_follows_its_settlement() {
         let advice = |status: u16, on_server_error| {
             let policy = Policy { on_server_error, ..Policy::default() };
             let status = StatusCode::from_u16(status).expect("tests use real statuses");

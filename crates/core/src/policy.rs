@@ -328,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_defaults_can_be_followed() {
+    fn the_default_policy_is_valid() {
         assert_eq!(Policy::default().validate(), Ok(()));
     }
 

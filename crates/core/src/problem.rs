@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn the_contract_says_which_status_goes_with_which_code() {
+    fn each_problem_code_has_the_status_of_the_contract() {
         let contract = [
             ("MISSING_IDEMPOTENCY_KEY", 400),
             ("INVALID_IDEMPOTENCY_KEY", 400),
@@ -558,14 +558,14 @@ mod tests {
     }
 
     #[test]
-    fn a_problem_may_be_answered_under_another_status() {
+    fn a_problem_with_another_status_shows_it_in_its_document() {
         let problem = Problem::new(ProblemKind::OutcomeUnknown, "").with_status(StatusCode::GATEWAY_TIMEOUT);
         assert_eq!(problem.status(Profile::Ietf), StatusCode::GATEWAY_TIMEOUT);
         assert!(problem.to_json(Profile::Ietf).contains("\"status\":504"));
     }
 
     #[test]
-    fn every_kind_has_its_own_title_and_says_what_to_do() {
+    fn every_problem_kind_has_a_unique_title_and_advice() {
         let titles: HashSet<_> = ProblemKind::ALL.map(ProblemKind::title).into();
         assert_eq!(titles.len(), ProblemKind::ALL.len());
         for kind in ProblemKind::ALL {

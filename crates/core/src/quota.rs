@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn exceptions_replace_what_they_name_and_nothing_else() {
+    fn a_quota_exception_overrides_only_the_limits_it_sets() {
         let exception = |caller: Option<&str>, allowance| Exception {
             tenant: "acme".into(),
             caller: caller.map(str::to_owned),
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_of_nothing_is_none() {
+    fn rates_of_zero_count_zero_time_or_too_many_per_second_are_refused() {
         assert_eq!(Rate::new(0, SECOND), None);
         assert_eq!(Rate::new(1, Duration::ZERO), None);
         assert!(Rate::new(1_000_000_000, SECOND).is_some());
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn each_limit_alone_is_something_to_count() {
+    fn any_single_quota_limit_enables_counting_and_caps_need_stored_counts() {
         let rate = Rate::new(1, SECOND);
         let none = Allowance::default;
         let table = [
@@ -515,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subject_is_idle_only_once_its_rates_are_whole_again() {
+    fn a_quota_subject_is_idle_only_after_its_rates_recovered() {
         let at = Timestamp::from_millis;
         let entry = UsageEntry { new_keys_whole_at: at(9_000), ..UsageEntry::UNUSED };
         assert!(!entry.is_idle(SECOND, at(8_999)));

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn by_default_nothing_is_evidence() {
+    fn the_default_look_up_reading_takes_no_answer_as_evidence() {
         let reading = LookUpReading::default();
         assert_eq!((reading.not_found, reading.gone), (NotFound::Unknown, Gone::NoAnswer));
         assert!(reading.executed.is_empty() && reading.failed.is_empty() && !reading.deduplicates);

@@ -587,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_has_its_change_and_nothing_else_has() {
+    fn look_up_answers_other_than_verdicts_make_no_change() {
         let verdicts = [
             LookUpAnswer::Executed(result(201)),
             LookUpAnswer::Failed(result(402)),
@@ -610,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_is_a_verdict_that_stays_true() {
+    fn statements_accept_permanent_verdicts_only() {
         let id = OperationId::from_bytes([7; 16]);
         let says = |found| Statement::new("provider".into(), "e1".into(), id, found, "seen".into());
         let executed = says(LookUpAnswer::Executed(result(201))).expect("it took place for good");
@@ -631,7 +631,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_unknown_that_nobody_looks_for_is_a_dead_letter() {
+    fn only_an_unknown_record_without_a_next_look_up_is_a_dead_letter() {
         let now = Timestamp::from_millis(0);
         let unknown = |reconcile_after| State::Unknown {
             since: now,
@@ -645,7 +645,7 @@ mod tests {
     }
 
     #[test]
-    fn verdicts_and_what_becomes_of_statements_have_their_names() {
+    fn verdicts_and_statement_outcomes_have_fixed_names() {
         let not_executed = Verdict::NotExecuted(Proof::Quarantine);
         let verdicts = [Verdict::Succeeded, Verdict::FailedFinal, not_executed];
         assert_eq!(verdicts.map(|verdict| verdict.as_str()), ["executed", "failed", "not_executed"]);
@@ -660,7 +660,7 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_of_the_same_name_is_recognised_by_what_it_says() {
+    fn a_repeated_statement_differs_only_if_its_content_differs() {
         let id = OperationId::from_bytes([7; 16]);
         let says = |found| {
             let said = Statement::new("provider".into(), "e1".into(), id, found, "seen".into());

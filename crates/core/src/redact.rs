@@ -61,7 +61,7 @@ mod tests {
     use super::redact;
 
     #[test]
-    fn passwords_are_hidden_and_nothing_else() {
+    fn redact_hides_passwords_and_keeps_the_rest_of_the_text() {
         for (text, shown) in [
             ("postgres://u:p@h/db", "postgres://u:***@h/db"),
             ("mysql://u:p@ss/w\"o rd@h:1/db", "mysql://u:***@h:1/db"),

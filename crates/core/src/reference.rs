@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_and_own_addresses_are_accepted() {
+    fn a_reference_accepts_paths_and_urls_of_its_own_hosts() {
         for (address, expected) in [
             ("/payments/1", "/payments/1"),
             ("/payments/1?full=yes#top", "/payments/1?full=yes"),

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn only_wanted_fields_are_kept() {
+    fn an_encoded_request_holds_only_the_selected_header_fields() {
         let stored = request().encode(|name| name == "content-type" || name == "x-trace");
         assert!(!stored.bytes.windows(6).any(|window| window == b"canary"));
         let read = stored.decode().expect("it was just written");

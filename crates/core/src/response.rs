@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn without_its_body_only_the_way_to_the_result_is_kept() {
+    fn a_response_without_its_body_keeps_only_the_location_field() {
         let headers = fields(&[("location", "/p/1"), ("content-length", "9"), ("etag", "\"v1\"")]);
         let response = Response::without_body(StatusCode::CREATED, &headers);
         assert_eq!(response.headers, fields(&[("location", "/p/1")]));
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn very_many_field_lines_are_kept() {
+    fn a_response_with_30000_field_lines_round_trips() {
         let mut headers = HeaderMap::new();
         for _ in 0..30_000 {
             headers.append("x-line", HeaderValue::from_static("1"));
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_noticed_wherever_it_cuts() {
+    fn a_stored_response_cut_anywhere_before_its_body_is_damaged() {
         let stored = sample().encode();
         let body_starts = stored.bytes.len() - sample().body.map_or(0, |body| body.len());
         for end in 0..body_starts {

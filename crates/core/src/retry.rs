@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_are_those_of_the_contract() {
+    fn retry_advice_is_same_key_poll_or_never() {
         assert_eq!(RetryAdvice::ALL.map(RetryAdvice::as_str), ["same-key", "poll", "never"]);
         assert_eq!(RetryAdvice::Poll.value(), "poll");
     }

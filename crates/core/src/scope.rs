@@ -159,13 +159,13 @@ mod tests {
     }
 
     #[test]
-    fn text_cannot_move_between_the_parts() {
+    fn text_moved_between_scope_parts_changes_the_record_id() {
         assert_ne!(scope("ab", "c", "o", "k").record_id(), scope("a", "bc", "o", "k").record_id());
         assert_ne!(scope("a", "b", "co", "k").record_id(), scope("a", "b", "c", "ok").record_id());
     }
 
     #[test]
-    fn a_principal_has_two_real_names() {
+    fn a_principal_refuses_an_empty_long_or_blank_padded_name() {
         assert_eq!(Principal::new("", "c"), Err(PrincipalError::Empty("tenant")));
         assert_eq!(Principal::new("t", ""), Err(PrincipalError::Empty("caller")));
         assert_eq!(Principal::new("t", &"x".repeat(256)), Err(PrincipalError::TooLong("caller")));

@@ -402,7 +402,7 @@ mod tests {
     use crate::fingerprint::FingerprintVersion;
 
     #[test]
-    fn names_read_back() {
+    fn state_and_reason_names_parse_back() {
         for name in StateName::ALL {
             assert_eq!(StateName::parse(name.as_str()), Some(name));
         }

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_terms_carry_what_a_sweeper_needs() {
+    fn terms_hold_the_quarantine_and_tombstone_ttl_of_their_policy() {
         let mut policy = Policy::default();
         assert_eq!(policy.terms().tombstone_ttl, None);
         assert_eq!(policy.terms().quarantine, Duration::from_secs(60));

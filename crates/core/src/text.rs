@@ -12,7 +12,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn letters_steer_nothing_and_controls_separators_and_marks_do() {
+    fn only_control_separator_and_direction_characters_steer_a_terminal() {
         for c in ['\n', '\u{1b}', '\u{85}', '\u{2028}', '\u{2029}', '\u{200e}', '\u{202e}', '\u{2066}'] {
             assert!(steers(c), "{c:?}");
         }

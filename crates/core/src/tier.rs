@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_must_promise_as_much_as_is_needed() {
+    fn a_store_of_a_lower_tier_than_needed_is_refused() {
         use Tier::{One, Three, Two};
         let refused = [(Two, One), (Three, One), (Three, Two)];
         for promised in Tier::ALL {

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_since_boot_goes_on() {
+    fn boot_time_and_the_steady_clock_never_go_back() {
         let (one, clock) = (BootTime::now(), SteadyClock::new());
         let first = clock.now();
         let other = BootTime::now();
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn arithmetic_stops_at_the_ends() {
+    fn timestamp_arithmetic_saturates_at_its_limits() {
         let instant = Timestamp::from_millis(10);
         assert_eq!(instant.plus(Duration::MAX), Timestamp::MAX);
         assert_eq!(Timestamp::MAX.to_rfc3339(), "9998-12-31T23:59:59.999Z");

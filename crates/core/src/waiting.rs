@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_behind_many_that_do_not_fit_is_found_and_others_are_not_held_up() {
+    fn a_search_finds_commands_behind_10000_others_that_do_not_fit() {
         let unfit = of("a", 0..10_000, false).chain(of("a", 20_000..20_001, true));
         let mut walk = Walk::new(unfit.chain(of("b", 30_000..30_001, true)).collect());
         assert_eq!(walk.pass(1), [("b", 30_000)], "after a few pages of the first tenant's");
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_command_is_found_among_those_of_its_moment() {
+    fn a_search_finds_a_new_command_ready_before_skipped_ones() {
         let even = of("a", 999_000..999_100, false).filter(|listed| listed.1 % 2 == 0);
         let mut walk = Walk::new(even.collect());
         assert!(walk.pass(1).is_empty() && !walk.search.has_more(), "none of them fits");
@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_cannot_run_now_is_looked_at_again() {
+    fn each_search_pass_returns_to_a_command_that_could_not_run() {
         let mut search = WaitingSearch::new(true, Some(vec!["x".into()]));
         for _ in 0..3 {
             search.begin(1);
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_that_has_its_share_is_left_at_once() {
+    fn a_search_moves_on_once_a_tenant_has_its_share() {
         let list = [("a", 0, true), ("a", 1, false), ("b", 0, true), ("b", 1, true), ("b", 2, true)];
         let mut walk = Walk::new([list.as_slice(), &[("c", 0, true)]].concat());
         assert_eq!(walk.pass(4), [("a", 0), ("b", 0), ("b", 1), ("c", 0)]);
@@ -567,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_passed_over_once_it_is_settled_and_of_so_many_tenants() {
+    fn a_search_skips_only_older_commands_of_a_bounded_number_of_tenants() {
         let tenant = |number: usize| WaitingPlace {
             tenant: format!("tenant {number}"),
             ready_at: Timestamp::from_millis(0),

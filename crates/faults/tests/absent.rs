@@ -21,7 +21,7 @@ fn names_the_variable(arguments: &[&str], object: &Path) -> bool {
 }
 
 #[test]
-fn only_a_build_with_the_feature_can_be_held() {
+fn fault_points_exist_only_in_a_build_with_their_feature() {
     let folder = std::env::temp_dir().join(format!("semel-faults-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder can be made");
     let with = ["--cfg", "feature=\"fault-points\""];
@@ -33,7 +33,7 @@ fn only_a_build_with_the_feature_can_be_held() {
 }
 
 #[test]
-fn every_point_has_a_name_of_its_own() {
+fn every_fault_point_has_a_unique_name() {
     let mut names: Vec<&str> = semel_faults::Point::ALL.iter().map(|point| point.name()).collect();
     names.sort_unstable();
     names.dedup();

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn methods_without_a_body_have_none() {
+    async fn a_body_or_trailers_on_get_head_options_or_trace_are_refused() {
         for method in [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE] {
             let with = |frames| admitted(method.clone(), frames, false);
             assert_eq!(with(vec![]).await, Ok(true), "{method}");

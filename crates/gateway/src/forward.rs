@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_one_connection_stay_on_it() {
+    fn hop_by_hop_request_fields_are_not_forwarded() {
         let mut parts = parts(&[
             ("host", "api.example"),
             ("connection", "close, Private, Idempotency-Key, Host"),
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn an_upgrade_and_trailers_are_asked_for_on_the_next_connection_too() {
+    fn an_admitted_upgrade_and_te_trailers_are_forwarded_upstream() {
         let mut parts =
             parts(&[("connection", "Upgrade, TE"), ("upgrade", "websocket"), ("te", "gzip, Trailers")]);
         let handshake = Handshake::for_tests();

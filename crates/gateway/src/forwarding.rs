@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_word_of_a_client_never_reaches_the_upstream() {
+    fn forwarded_fields_of_an_untrusted_client_are_replaced() {
         for mode in [ForwardedMode::Set, ForwardedMode::Append, ForwardedMode::Keep] {
             let fields = written(&forwarding(mode, &[]), Some(CLIENT), &SENT);
             let expected = [
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn the_word_of_a_trusted_proxy_is_replaced_appended_to_or_kept() {
+    fn forwarded_fields_of_a_trusted_proxy_follow_the_configured_mode() {
         let set = written(&forwarding(ForwardedMode::Set, &[]), Some(PROXY), &SENT);
         assert!(set.contains(&"x-forwarded-for: 10.0.0.7".to_owned()), "{set:?}");
         assert!(

@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn only_names_of_the_service_are_served() {
+    fn a_request_for_an_unlisted_host_is_misdirected() {
         let listed = hosts(&["API.example.com", "other.example:8443", "[::1]"]);
         for host in
             ["api.example.com", "Api.Example.Com", "api.example.com:8080", "other.example:8443", "[::1]:80"]

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_whole_handshake_is_passed_on() {
+    fn only_a_complete_handshake_of_an_allowed_protocol_is_forwarded() {
         let request = handshake(Method::GET, &[]);
         let found = read(&request).expect("it is one").expect("it is allowed");
         assert_eq!(found.accept, "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=", "as the specification says");
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_101_names_what_was_asked_for() {
+    fn a_101_answers_a_handshake_only_if_its_fields_match() {
         let asked = Handshake::for_tests();
         let answer = |changes: &[(HeaderName, &'static str)]| {
             let mut headers = HeaderMap::from_iter([

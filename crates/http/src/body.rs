@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_body_takes_the_room_that_it_has_filled_and_not_what_it_announces() {
+    async fn a_body_takes_room_for_its_received_bytes_not_its_announced_length() {
         let room = BodyRoom::new(100 << 10);
         let mut held = Vec::new();
         for _ in 0..50 {
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_tenant_that_fills_the_room_is_refused_and_others_are_not() {
+    async fn a_tenant_that_fills_the_body_room_does_not_block_another_tenant() {
         let room = BodyRoom::new(100 << 10);
         let mut first = room.of(&caller("acme"));
         let body = Announced(vec![vec![0; 1024].into(); 66]);
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn trailers_take_room_as_well() {
+    async fn trailers_count_against_the_body_room() {
         let room = BodyRoom::new(1000);
         let mut trailers = HeaderMap::new();
         trailers.insert("x-sum", http::HeaderValue::from_bytes(&[b'7'; 900]).expect("it is valid"));

@@ -274,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_call_outlives_the_quarantine_of_its_claim() {
+    fn the_timeout_of_a_call_is_cut_to_the_quarantine_of_its_claim() {
         let seconds = Duration::from_secs;
         let late_answer = Some(seconds(60));
         let policy = Policy { timeout: seconds(10), late_answer, ..Policy::default() };

@@ -165,7 +165,7 @@ mod tests {
     use semel_core::{OperationId, Principal};
 
     #[test]
-    fn a_question_is_the_callers_own_and_no_command() {
+    fn a_refetch_is_a_get_with_the_callers_credentials_and_no_key() {
         let lines = [
             ("host", "api.example"),
             ("authorization", "Bearer token"),

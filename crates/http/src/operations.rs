@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_decide_what_is_a_command() {
+    fn post_patch_and_unknown_methods_are_commands_without_a_rule() {
         let none = operations(vec![]).expect("no rules are fine");
         for method in ["GET", "HEAD", "OPTIONS", "TRACE", "CONNECT", "PUT", "DELETE", "PROPFIND", "QUERY"] {
             assert_eq!(name(&none, method, "/x"), None, "{method}");

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_is_pursued_while_it_may_still_arrive() {
+    fn only_a_fenced_start_under_its_former_token_is_not_over() {
         let record = record(&sample::for_worker(sample::claim("k"), Duration::from_secs(60)));
         let former = record.head.fence();
         let other = Fence { token: AttemptToken::from_bytes([9; 16]), ..former };

@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn use_that_nobody_follows_up_is_told_of_in_time() {
+    async fn usage_without_a_later_request_is_reported_to_the_store_in_time() {
         let rate = Rate::new(10, Duration::from_secs(3600));
         let allowance = Allowance { lookups: rate, ..Allowance::default() };
         let limits = Limits { tenant: allowance, caller: allowance, exceptions: Vec::new() };

@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_becomes_a_sentence() {
+    fn a_message_is_capitalised_and_ends_with_a_full_stop() {
         assert_eq!(sentence("the key is too short"), "The key is too short.");
         assert_eq!(sentence(""), "");
     }

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_of_greedy_ones_get_a_modest_part_and_other_groups_more() {
+    fn shares_stay_available_beside_greedy_holders_of_the_same_group() {
         // Connections with as many streams as each may have, from one address.
         let shares = Shares::new(1536);
         let greedy: Vec<Share> = (0..24)
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_amounts_can_be_used_whole() {
+    fn a_single_share_can_be_taken_once_and_again_after_its_return() {
         let shares = Shares::new(1);
         let only = shares.try_take(ShareHolder::new("a", "1"), 1).expect("there is one");
         assert!(shares.try_take(ShareHolder::new("b", "1"), 1).is_none(), "there is no second one");
@@ -252,7 +252,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_order_of_steps_breaks_the_bounds(steps in prop::collection::vec((0..4_u8, 0..3_u8, 0..40_usize, any::<bool>()), 1..200)) {
+        fn shares_stay_within_their_bounds_in_any_order_of_takes_and_returns(steps in prop::collection::vec((0..4_u8, 0..3_u8, 0..40_usize, any::<bool>()), 1..200)) {
             let shares = Shares::new(200);
             let mut held: Vec<(ShareHolder, Share)> = Vec::new();
             for (group, member, amount, takes) in steps {

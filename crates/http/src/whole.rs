@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_end_that_was_sent_is_an_end() {
+    async fn a_body_with_an_explicit_end_is_whole() {
         for length in [None, Some(4)] {
             for (after, with_trailers) in [(vec![], false), (vec![data("")], false), (vec![trailers()], true)]
             {

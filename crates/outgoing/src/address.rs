@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_text_to_another_machine_is_exposed() {
+    fn only_plain_http_to_another_machine_is_exposed() {
         for text in ["http://127.0.0.1:1/keys", "http://[::1]/", "http://localhost", "https://10.0.0.1/"] {
             assert!(!address(text).is_exposed(), "{text}");
         }

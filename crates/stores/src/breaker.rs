@@ -278,7 +278,7 @@ mod tests {
     use semel_testkit::sample;
 
     #[tokio::test]
-    async fn a_dead_store_is_asked_now_and_then_only() {
+    async fn an_open_circuit_forwards_only_few_calls_to_an_unavailable_store() {
         let faulty = Arc::new(FaultyStore::new(Arc::new(MemoryStore::new())));
         let breaker = Breaker::new(faulty.clone());
         let calls = Arc::new(AtomicU32::new(0));

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_differs_between_two_commands_tells_them_apart() {
+    fn two_executions_are_told_apart_by_differing_location_id_or_body() {
         let between =
             |one: &HttpAnswer, two: &HttpAnswer| ExecutionIdentity::between((one, "key-1"), (two, "key-2"));
         let located = |location| answer(201, Some(location), "{}");

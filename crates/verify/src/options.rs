@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_caller_differs_only_in_what_is_given() {
+    fn a_second_caller_replaces_only_the_given_header_fields() {
         let field = |text: &str| parse_header(text).expect("it is one");
         let caller: HeaderMap = [field("Authorization: a"), field("X-Tenant: t")].into_iter().collect();
         let other: HeaderMap = [field("authorization: b")].into_iter().collect();

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_problem_document_has_only_what_its_specification_wants() {
+    fn a_problem_document_without_optional_members_is_accepted() {
         for body in [
             "{}",
             r#"{"title":"in progress"}"#,

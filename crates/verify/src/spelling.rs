@@ -210,7 +210,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_body_panics_and_a_change_is_one(body in any::<Vec<u8>>()) {
+        fn respelling_never_panics_and_a_changed_body_differs(body in any::<Vec<u8>>()) {
             respelled(&body);
             if let Some((new, _)) = changed(&body) {
                 prop_assert_ne!(new, body);

@@ -17,7 +17,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_character_steers_a_terminal() {
+    fn printable_text_has_no_terminal_control_characters() {
         assert_eq!(
             printable("a\u{1b}[31m\nb\u{2028}\u{202e}c é"),
             "a\u{fffd}[31m\u{fffd}b\u{fffd}\u{fffd}c é"

@@ -51,7 +51,7 @@ fn pay(address: &str, key: &str, amount: u32) -> String {
 }
 
 #[test]
-fn the_printed_lines_show_what_they_say() {
+fn the_printed_curl_lines_get_the_responses_they_announce() {
     let service = start();
     let key = "my-first-payment-0001";
     let first = pay(&service.address, key, 5);

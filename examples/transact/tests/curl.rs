@@ -95,13 +95,13 @@ fn check(service: &Service) {
 }
 
 #[test]
-fn the_lines_do_what_they_say_on_sqlite() {
+fn the_printed_curl_lines_work_on_sqlite() {
     let folder = tempfile::TempDir::new().expect("there is room for a test");
     check(&start(|command| command.arg(folder.path().join("transact.db"))));
 }
 
 #[test]
-fn the_lines_do_what_they_say_on_postgres() {
+fn the_printed_curl_lines_work_on_postgres() {
     let server = semel_testkit::postgres::shared().expect("there is a server");
     let database = server.create_database().expect("a database can be made");
     check(&start(|command| command.env("DATABASE_URL", database.url())));

@@ -295,7 +295,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_promise_is_broken_and_every_sight_is_met() {
+    fn each_kind_of_command_breaks_no_promise_and_reaches_every_situation() {
         for kind in Kind::ALL {
             let walk = walk(&Parts { kind, variant: None });
             assert!(walk.broken.is_empty(), "{kind:?}: {:#?}", walk.broken);

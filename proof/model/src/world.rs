@@ -605,7 +605,7 @@ mod tests {
     }
 
     #[test]
-    fn expired_moments_and_endless_moments_do_not_move() {
+    fn aging_expires_near_deadlines_and_keeps_past_and_endless_ones() {
         let near = State::FailedRetryable { expires_at: NOW.plus(TICK) };
         let over = State::FailedRetryable { expires_at: NOW };
         let never = State::FailedRetryable { expires_at: Timestamp::MAX };

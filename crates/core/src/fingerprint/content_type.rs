@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_known_by_its_media_type() {
+    fn application_json_and_json_suffix_types_are_json_and_others_are_not() {
         for (content_type, expected) in [
             ("application/json", true),
             (" Application/JSON ; charset=UTF-8", true),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_type_has_one_text() {
+    fn equal_spellings_of_a_content_type_share_one_normalized_text() {
         let text = |value: &str| {
             let read = parsed(value).unwrap_or_else(|| panic!("{value} is well-formed"));
             String::from_utf8(read.without("charset", Some("utf-8"))).expect("it is text")
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_boundary_is_one_that_can_be_used() {
+    fn empty_malformed_repeated_or_long_boundaries_are_refused() {
         let boundary = |parameters: &str| {
             parsed(&format!("multipart/form-data{parameters}"))?.boundary().map(str::to_owned)
         };

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn every_place_is_named_by_its_pointer() {
+    fn each_json_difference_is_named_by_its_pointer_and_values() {
         let old = r#"{"a": 1.0, "b": {"x/y": [1, 2, {"~": null}]}, "gone": [true]}"#;
         let new = r#"{"new": "é", "b": {"x/y": [1, 3, {"~": {}}, 4]}, "a": 1}"#;
         let expected = [
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn spelling_is_no_difference() {
+    fn member_order_and_number_spelling_are_no_json_difference() {
         assert_eq!(found(r#" {"b": 1e0, "a": "\u0041\/"} "#, r#"{"a":"A/","b":1}"#), []);
     }
 

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn pointers_find_values_as_they_were_written() {
+    fn json_pointers_find_scalars_with_their_exact_text() {
         let pointers: Vec<_> = ["/n", "/s", "/t", "/z", "/o", "/o/0/x", "/no"]
             .map(|text| JsonPointer::parse(text).expect("it is a pointer"))
             .into();

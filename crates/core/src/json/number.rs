@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_no_double_holds_has_one_normal_text_too() {
+    fn spellings_of_a_number_beyond_double_precision_share_a_normal_text() {
         for (normal, spellings) in [
             (
                 "9007199254740993",
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn no_text_grows_by_more_than_its_layout() {
+    fn normalizing_a_number_adds_at_most_21_bytes() {
         for text in ["1e1000000", "1e-1000000", "9007199254740993e4", "1e20", "123456789012345678e3", "1e-6"]
         {
             assert!(exact(text).len() <= text.len() + 21, "{text}");

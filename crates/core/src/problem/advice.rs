@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_unknown_outcome_is_polled_for() {
+    fn only_an_unknown_outcome_advises_the_client_to_poll() {
         for kind in ProblemKind::ALL {
             let is_polled = kind.retry_advice() == RetryAdvice::Poll;
             assert_eq!(is_polled, kind == ProblemKind::OutcomeUnknown, "{kind:?}");
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_asks_for_the_same_request_goes_with_the_same_key() {
+    fn problems_that_advise_the_same_request_advise_the_same_key() {
         for kind in ProblemKind::ALL.into_iter().filter(|kind| kind.advice().contains("same request")) {
             assert_eq!(kind.retry_advice(), RetryAdvice::SameKey, "{kind:?}");
         }

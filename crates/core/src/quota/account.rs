@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_lets_its_count_in_at_once_and_the_rest_as_time_goes_by() {
+    fn a_rate_admits_its_full_count_at_once_and_then_refills_over_time() {
         let (mut account, allowance) = (Account::default(), allowance(10));
         assert_eq!(let_in(&mut account, &allowance, Duration::ZERO), 10);
         let exceeded = account.new_key(&allowance, Duration::ZERO).expect_err("it is used up");
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_misses_nothing_that_was_on_its_way_or_came_while_it_ran() {
+    fn keys_created_before_or_during_a_store_count_are_added_to_it() {
         let caps = Allowance { active_keys: Some(100), ..Allowance::default() };
         let mut account = Account::default();
         account.new_key(&caps, Duration::ZERO).expect("there is room");
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn look_ups_are_taken_reported_and_refused_like_new_keys() {
+    fn look_ups_are_limited_and_reported_like_new_keys() {
         let (mut account, allowance) = (Account::default(), allowance(4));
         assert!(!account.has_unreported());
         for _ in 0..4 {
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn two_nodes_that_tell_each_other_let_in_one_rate_in_the_long_run() {
+    fn two_nodes_that_report_usage_admit_one_shared_rate_over_time() {
         let allowance = allowance(100);
         let (mut nodes, mut entry) = ([Account::default(), Account::default()], UsageEntry::UNUSED);
         let mut let_in_all = 0;
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn an_account_that_begins_anew_goes_on_from_the_level_of_the_store() {
+    fn a_restarted_quota_account_resumes_from_the_usage_in_the_store() {
         let hourly = Rate::new(10, 3600 * SECOND);
         let allowance = Allowance { new_keys: hourly, ..Allowance::default() };
         let (mut account, mut entry) = (Account::default(), UsageEntry::UNUSED);
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_on_their_way_are_reported_once_they_are_created() {
+    fn new_keys_are_reported_only_after_their_creation() {
         let (mut account, allowance) = (Account::default(), allowance(4));
         for _ in 0..3 {
             account.new_key(&allowance, Duration::ZERO).expect("one is left");
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn use_of_the_others_is_taken_here_and_no_level_is_waited_for_without_end() {
+    fn usage_of_other_processes_counts_and_the_wait_for_it_is_bounded() {
         let (mut account, allowance) = (Account::default(), allowance(10));
         account.learn(
             &allowance,
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn new_keys_that_no_rate_limits_are_reported_too() {
+    fn new_keys_without_a_rate_limit_are_reported() {
         let (mut account, allowance) = (Account::default(), Allowance::default());
         for _ in 0..3 {
             account.new_key(&allowance, Duration::ZERO).expect("nothing limits it");

@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spellings_of_other_programs_are_questioned_with_the_right_one() {
+    fn route_syntax_of_other_frameworks_is_refused_with_a_suggestion() {
         for (path, said) in [
             ("/users/:id", "\"/users/{id}\""),
             ("/users/:id?/keys/:key", "\"/users/{id}/keys/{key}\""),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_of_real_services_are_not_questioned() {
+    fn unusual_but_valid_route_paths_and_methods_are_accepted() {
         for path in [
             "/",
             "/users/{id}",

@@ -43,7 +43,7 @@ fn all() -> Vec<(Change, Event, Option<StoredResult>, bool)> {
 }
 
 #[test]
-fn a_change_is_its_event_with_what_that_brings() {
+fn a_change_holds_its_event_and_its_result_and_no_note() {
     for (change, event, brings, _) in all() {
         assert_eq!((change.event(), change.result(), change.note()), (&event, brings.as_ref(), None));
     }
@@ -68,7 +68,7 @@ fn the_first_status_that_is_no_success_is_400() {
 }
 
 #[test]
-fn evidence_says_when_it_was_seen_and_nothing_else_does() {
+fn only_resolve_events_take_the_time_they_were_seen() {
     for (change, event, brings, _) in all() {
         let seen = change.seen_at(AT);
         let expected = match event {
@@ -99,7 +99,7 @@ fn a_note_and_another_form_of_the_result_go_with_a_change() {
 }
 
 #[test]
-fn a_list_is_of_everybody_and_bounded() {
+fn the_default_list_filter_matches_every_record_up_to_100() {
     let Filter { state, operation, tenant, updated_before, after, limit } = Filter::default();
     assert_eq!((state, operation, tenant, updated_before, after, limit), (None, None, None, None, None, 100));
 }
@@ -124,7 +124,7 @@ fn only_changes_of_an_executor_carry_a_fence() {
 }
 
 #[test]
-fn evidence_is_about_an_attempt_and_nothing_else_is() {
+fn only_resolve_events_take_the_attempt_they_are_about() {
     for (change, event, ..) in all() {
         let expected = match event {
             Event::Resolve { verdict, seen, .. } => Event::Resolve { verdict, seen, about: About::Only(2) },
@@ -135,7 +135,7 @@ fn evidence_is_about_an_attempt_and_nothing_else_is() {
 }
 
 #[test]
-fn a_change_carries_what_its_executor_saw() {
+fn a_change_carries_the_observation_of_its_executor() {
     let change = Change::abandon(FENCE, Reason::TimedOut);
     assert_eq!(change.observation(), None);
     assert_eq!(change.observing("no answer").observation(), Some("no answer"));
@@ -150,7 +150,7 @@ fn external(name: &str, output: Option<Bytes>) -> Progress {
 }
 
 #[test]
-fn a_verdict_on_a_call_is_about_the_open_call_and_no_other() {
+fn a_call_verdict_fits_only_the_open_call_of_its_phase() {
     let output = Bytes::from_static(b"{}");
     let done = [
         step("book", StepKind::Local { output: output.clone() }),
@@ -197,7 +197,7 @@ fn a_verdict_on_a_call_is_about_the_open_call_and_no_other() {
 }
 
 #[test]
-fn a_mark_says_whether_a_part_is_committed() {
+fn only_local_and_answered_phase_marks_are_done() {
     let (name, output) = ("charge".to_owned(), Bytes::from_static(b"{}"));
     let begun = Mark::Begun { position: 1, name: name.clone(), deduplicated: true };
     assert!(Mark::Local { position: 1, name: name.clone(), output: output.clone() }.is_done());
@@ -225,7 +225,7 @@ fn an_output_is_json_of_a_bounded_size() {
 }
 
 #[test]
-fn a_note_says_what_a_command_came_to_only_if_it_names_a_verdict() {
+fn a_note_reports_an_execution_only_if_its_action_names_a_verdict() {
     let said =
         |action: &str| Note { who: "ann".into(), action: action.into(), why: "seen".into() }.says_executed();
     assert_eq!(said("resolve executed"), Some(true));

@@ -55,7 +55,7 @@ fn version_1_is_frozen() {
 }
 
 #[test]
-fn every_field_counts() {
+fn every_request_field_changes_the_fingerprint() {
     let variants = [
         PAYMENT,
         FingerprintInput { method: "PATCH", ..PAYMENT },
@@ -122,7 +122,7 @@ fn case_and_charset_of_a_json_media_type_do_not_count_and_other_parameters_do() 
 }
 
 #[test]
-fn a_path_counts_in_its_one_form() {
+fn the_fingerprint_uses_the_canonical_form_of_the_path() {
     let of = |path| FingerprintInput { path, ..PAYMENT }.fingerprint();
     assert_eq!(of("/p%61yments"), of("/payments"));
     assert_eq!(of("/caf%c3%a9"), of("/caf%C3%A9"));
@@ -214,7 +214,7 @@ fn a_multipart_body_has_the_fingerprint_that_records_hold() {
 }
 
 #[test]
-fn a_tab_in_a_field_of_a_part_is_no_doubt() {
+fn a_tab_in_a_part_header_keeps_the_body_multipart() {
     let body =
         parts("abc", &[(vec!["Content-Disposition: form-data;\tname=\"a\"".to_owned()], b"x".to_vec())]);
     let input = multipart("multipart/form-data; boundary=abc", &body);
@@ -222,7 +222,7 @@ fn a_tab_in_a_field_of_a_part_is_no_doubt() {
 }
 
 #[test]
-fn as_many_parts_as_are_allowed_are_compared_as_parts() {
+fn a_multipart_body_with_1024_parts_is_compared_part_by_part() {
     let body = parts("abc", &vec![(Vec::new(), b"x".to_vec()); 1024]);
     let input = multipart("multipart/form-data; boundary=abc", &body);
     assert!(matches!(input.canonical_body(), CanonicalBody::Multipart(_)));
@@ -385,7 +385,7 @@ fn a_repeated_member_is_another_command_than_either_reading_of_it() {
 }
 
 #[test]
-fn an_excluded_member_does_not_count() {
+fn an_excluded_json_member_does_not_change_the_fingerprint() {
     let exclude = [JsonPointer::parse("/clientTimestamp").expect("a valid pointer")];
     let of = |body| FingerprintInput { body, exclude: &exclude, ..PAYMENT }.fingerprint();
     let command = of(br#"{"amount":1,"clientTimestamp":"10:00"}"#);
@@ -396,7 +396,7 @@ fn an_excluded_member_does_not_count() {
 }
 
 #[test]
-fn a_fingerprint_survives_its_parts() {
+fn a_fingerprint_round_trips_through_version_and_digest() {
     let fingerprint = PAYMENT.fingerprint();
     assert_eq!(Fingerprint::from_parts(fingerprint.version(), *fingerprint.digest()), fingerprint);
     assert_eq!(fingerprint.version(), FingerprintVersion::CURRENT);
@@ -431,7 +431,7 @@ proptest! {
     }
 
     #[test]
-    fn no_parts_and_no_form_make_it_panic(body in prop::collection::vec(prop::sample::select(b"-a\r\n:%2=&;".to_vec()), 0..60)) {
+    fn fingerprints_of_arbitrary_multipart_and_form_bodies_never_panic(body in prop::collection::vec(prop::sample::select(b"-a\r\n:%2=&;".to_vec()), 0..60)) {
         let _ = multipart("multipart/mixed; boundary=a", &body).fingerprint();
         let _ = form(&body).fingerprint();
         let _ = FingerprintInput { content_type: Some(&body), ..PAYMENT }.fingerprint();
@@ -454,7 +454,7 @@ proptest! {
     }
 
     #[test]
-    fn no_request_is_refused(
+    fn any_content_type_and_body_has_a_repeatable_fingerprint(
         content_type in prop::option::of(prop::collection::vec(any::<u8>(), 0..24)),
         body in prop::collection::vec(any::<u8>(), 0..64),
     ) {

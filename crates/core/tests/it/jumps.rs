@@ -79,7 +79,7 @@ impl World {
 }
 
 #[test]
-fn a_jump_forward_is_skipped_once_whoever_sees_it() {
+fn a_forward_clock_jump_seen_by_three_machines_is_skipped_once() {
     let mut world = World::new(3);
     world.time += 1_000;
     world.wrong_by += 3 * HOUR;
@@ -91,7 +91,7 @@ fn a_jump_forward_is_skipped_once_whoever_sees_it() {
 }
 
 #[test]
-fn a_watch_that_began_between_a_jump_and_its_note_believes_the_others() {
+fn a_clock_watch_started_before_a_jump_is_recorded_does_not_count_it_again() {
     let mut world = World::new(3);
     world.wrong_by += 3 * HOUR;
     world.restart(1);
@@ -105,7 +105,7 @@ fn a_watch_that_began_between_a_jump_and_its_note_believes_the_others() {
 }
 
 #[test]
-fn a_clock_that_is_set_back_to_the_truth_takes_its_skip_back() {
+fn correcting_a_jumped_clock_removes_its_skip() {
     let mut world = World::new(2);
     world.wrong_by = 3 * HOUR;
     world.look(0, 0);
@@ -122,7 +122,7 @@ fn a_clock_that_is_set_back_to_the_truth_takes_its_skip_back() {
 }
 
 #[test]
-fn a_clock_that_goes_back_and_forth_again_is_skipped_on_the_way_forth() {
+fn store_time_does_not_jump_when_a_clock_set_back_is_put_right() {
     let mut world = World::new(1);
     world.wrong_by = -2 * HOUR;
     world.look(0, 0);
@@ -134,7 +134,7 @@ fn a_clock_that_goes_back_and_forth_again_is_skipped_on_the_way_forth() {
 }
 
 #[test]
-fn a_time_is_steady_until_the_clock_is_set_and_again_once_that_is_written_down() {
+fn a_clock_watch_is_unsteady_until_a_jump_is_recorded() {
     let mut world = World::new(2);
     world.skipped = 500;
     let steady = |world: &mut World, number: usize| {
@@ -199,7 +199,7 @@ proptest! {
     /// As long as one machine keeps watching, only time that really passed counts, for any record made after
     /// a reading of the store.
     #[test]
-    fn no_time_counts_that_did_not_pass(steps in prop::collection::vec(happens(), 1..60)) {
+    fn only_elapsed_time_counts_while_one_machine_watches_the_clock(steps in prop::collection::vec(happens(), 1..60)) {
         let mut world = World::new(3);
         let mut jumps = 0;
         let mut moments = vec![(world.now(), world.time)];
@@ -237,7 +237,7 @@ fn reading(time: i64, delay: i64, ahead: i64, skipped: i64) -> ClockReading {
 }
 
 #[test]
-fn a_watch_goes_on_from_what_was_seen_before() {
+fn a_clock_watch_resumes_from_its_stored_offset() {
     assert_eq!(ClockWatch::default().offset(), None);
     let mut watch = ClockWatch::seen(7_000, 50);
     assert_eq!(watch.offset(), Some(7_000));
@@ -253,7 +253,7 @@ fn a_clock_that_moves_by_as_much_as_is_tolerated_has_not_jumped() {
 }
 
 #[test]
-fn a_slow_look_does_not_blur_what_a_quick_one_has_seen() {
+fn a_slow_clock_reading_does_not_hide_a_jump_between_quick_readings() {
     let jump = TOLERANCE + 500;
     let mut watch = ClockWatch::default();
     assert_eq!(watch.see(&reading(10_000, 0, 7_000, 0)), None);

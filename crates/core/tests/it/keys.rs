@@ -19,7 +19,7 @@ fn is_malformed(rules: KeyRules, line: impl AsRef<[u8]>) -> bool {
 }
 
 #[test]
-fn no_field_line_is_no_key() {
+fn a_request_without_a_key_field_line_has_no_key() {
     assert_eq!(LENIENT.parse([]), Ok(None));
     assert_eq!(STRICT.parse([]), Ok(None));
 }
@@ -55,7 +55,7 @@ fn a_bare_key_is_refused_where_syntax_is_strict() {
 }
 
 #[test]
-fn a_bare_key_is_told_by_its_characters_and_not_by_its_type() {
+fn any_bare_key_of_allowed_characters_is_accepted_unchanged() {
     for line in
         ["abc", "1234", "-1", "1.5", "a.b_c:d~e-f", "~", "00", "1.2.3.4", ":YWJj", "YWJj:", ":", "a/b+c="]
     {
@@ -165,7 +165,7 @@ fn bytes_outside_printable_ascii_are_refused() {
 }
 
 #[test]
-fn an_empty_key_is_refused_whatever_the_rules() {
+fn an_empty_key_is_refused_in_both_syntaxes_even_with_min_length_0() {
     for syntax in [KeySyntax::Lenient, KeySyntax::Strict] {
         let rules = KeyRules { syntax, min_length: 0, max_length: 255 };
         for line in ["", "  ", "\t", "\"\"", " \"\" ", "\"\";v=1"] {
@@ -214,7 +214,7 @@ fn personal_data_is_refused_in_either_spelling() {
 }
 
 #[test]
-fn a_message_tells_the_client_what_to_change() {
+fn the_message_about_an_invalid_key_names_the_rule_it_breaks() {
     let long = "k".repeat(256);
     for (line, message) in [
         ("short", "the idempotency key must have at least 16 characters (`key_min_length`)"),

@@ -80,7 +80,7 @@ fn decline(fence: semel_core::Fence) -> Event {
 }
 
 #[test]
-fn evidence_after_not_executed_settles_the_command_and_takes_its_reference_back() {
+fn evidence_after_not_executed_settles_and_retakes_the_reference() {
     for proof in [Proof::ProviderTombstone, Proof::ProviderDeduplicates] {
         for about in [About::Command, About::UpTo(1), About::Only(1)] {
             let mut life = Life::begin();
@@ -154,7 +154,7 @@ fn evidence_about_an_earlier_attempt_does_not_settle_the_last() {
 }
 
 #[test]
-fn an_expired_record_still_says_what_it_came_to() {
+fn an_expired_record_still_confirms_or_contradicts_late_evidence() {
     let expired = |finish: fn(semel_core::Fence) -> Event| {
         let mut life = Life::begin().finish(finish);
         assert_eq!(life.meet(Event::Purge).0, Decision::Applied);
@@ -168,7 +168,7 @@ fn an_expired_record_still_says_what_it_came_to() {
 }
 
 #[test]
-fn notes_of_verdicts_say_what_a_forgotten_command_came_to() {
+fn notes_of_verdicts_decide_evidence_about_a_deleted_command() {
     let noted = |change: Change, action: &str| {
         let note = Note { who: "ann".into(), action: action.into(), why: "looked".into() };
         let note = change.noted(note).note().expect("it is noted").clone();
@@ -221,7 +221,7 @@ fn a_statement_is_about_the_attempt_that_it_names_or_that_was_begun_when_it_was_
 }
 
 #[test]
-fn a_fenced_word_contradicts_a_record_that_says_otherwise() {
+fn a_fenced_verdict_confirms_or_contradicts_the_record() {
     let fenced = |life: &Life, verdict| bearing_of_fenced(Some(&life.record), verdict, 1);
     let mut failed = Life::begin();
     failed.lose();

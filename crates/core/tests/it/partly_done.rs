@@ -139,7 +139,7 @@ fn partly_done_command_is_kept_for_its_own_key_only() {
 }
 
 #[test]
-fn a_late_word_that_a_part_is_done_takes_the_reference_back() {
+fn a_late_partly_done_release_retakes_the_business_reference() {
     let head = claimed(OnLeaseExpired::Unknown);
     let unsure = then(&head, Event::Abandon { fence: head.fence(), reason: Reason::TimedOut }, NOW).0;
     let verdict = Event::resolve(Verdict::NotExecuted(Proof::ProviderTombstone));
@@ -190,7 +190,7 @@ fn a_verdict_on_the_open_call_lets_the_command_be_resumed() {
 }
 
 #[test]
-fn without_its_input_the_next_request_with_the_key_resumes_it() {
+fn a_phased_command_without_input_is_resumed_by_the_next_request() {
     let open = open();
     let recorded = Recorded { has_input: false, ..ALL_IS_THERE };
     let executed = Event::ResolvePhase {

@@ -103,7 +103,7 @@ fn ambiguous_paths_have_no_canonical_form() {
 }
 
 #[test]
-fn a_route_allows_what_it_names_and_nothing_else() {
+fn a_route_admits_only_the_path_exceptions_it_allows() {
     let all = PathException::ALL;
     let example = |exception: PathException| match exception {
         PathException::EncodedDot => ("/a%2eb", "/a%2Eb"),
@@ -126,7 +126,7 @@ fn a_route_allows_what_it_names_and_nothing_else() {
 }
 
 #[test]
-fn no_spelling_of_our_own_paths_is_anybody_elses() {
+fn every_spelling_of_a_semel_path_is_reserved() {
     for own in [
         "/.well-known/semel/operations/1",
         "/.well-known/semel/",
@@ -184,7 +184,7 @@ fn configured_paths_have_the_same_form() {
 }
 
 #[test]
-fn a_path_that_is_nearly_a_route_is_what_the_route_says() {
+fn trailing_slash_and_letter_case_rules_decide_a_misspelled_path() {
     let (refuse, same, other) = (Spelling::Refuse, Spelling::Same, Spelling::Other);
     let payments = route("/Payments/{id}/Capture");
     for (path, slash, case, expected) in [
@@ -284,7 +284,7 @@ proptest! {
     }
 
     #[test]
-    fn spellings_of_one_path_are_one_and_others_are_others(
+    fn two_spellings_share_a_canonical_path_only_if_the_paths_are_equal(
         path in "(/[a-zA-Z0-9_~-]{1,6}){1,4}/?", other in "(/[a-zA-Z0-9_~-]{1,6}){1,4}/?", choices: [u8; 32]
     ) {
         prop_assert_eq!(strict(&respelled(&path, &choices)), Ok(path.clone()));
@@ -292,7 +292,7 @@ proptest! {
     }
 
     #[test]
-    fn a_route_takes_any_case_of_itself_back_to_its_own(flips: [bool; 24], id in "[a-zA-Z0-9]{1,8}", slash: bool) {
+    fn a_case_insensitive_route_restores_its_own_case_and_slash(flips: [bool; 24], id in "[a-zA-Z0-9]{1,8}", slash: bool) {
         let own = format!("/Accounts/{id}/Payments");
         let flip = |(letter, flip): (char, &bool)| if *flip { letter.to_ascii_uppercase() } else { letter.to_ascii_lowercase() };
         let (before, after): (String, String) = (
@@ -306,7 +306,7 @@ proptest! {
 }
 
 #[test]
-fn a_route_says_its_forms() {
+fn a_route_reports_its_canonical_loose_and_slashless_forms() {
     let files = route("/Files/v{id}/%7E/{*rest}");
     assert_eq!((files.as_str(), files.without_slash()), ("/Files/v{id}/~/{*rest}", None));
     assert_eq!(files.loose(), "/files/v{p1}/~/{*rest}");
@@ -315,7 +315,7 @@ fn a_route_says_its_forms() {
 }
 
 #[test]
-fn exceptions_have_words_for_settings_and_for_clients() {
+fn each_path_exception_has_a_setting_name_and_a_description() {
     let said = PathException::ALL.map(|exception| {
         let refusal = PathRefusal::NotAllowed(exception).to_string();
         let described = refusal.strip_prefix("The path has ").and_then(|rest| rest.split_once(", which"));

@@ -141,7 +141,7 @@ fn settled_record_keeps_its_result_until_it_is_reopened() {
 }
 
 #[test]
-fn a_record_is_kept_or_deleted_as_was_decided() {
+fn record_after_applies_keep_and_delete_writes() {
     let record = record();
     assert_eq!(Record::after(Some(&record), Write::Keep, None, None, NOW), Some(record.clone()));
     assert_eq!(Record::after(None, Write::Keep, None, None, NOW), None);
@@ -150,7 +150,7 @@ fn a_record_is_kept_or_deleted_as_was_decided() {
 }
 
 #[test]
-fn only_the_claim_that_made_a_record_is_its_first() {
+fn a_record_is_the_first_of_only_the_claim_that_created_it() {
     let (record, claim) = (record(), claim());
     assert!(record.is_first_of(&claim));
     let again = Claim { operation_id: OperationId::from_bytes([8; 16]), ..claim.clone() };
@@ -172,7 +172,7 @@ fn a_command_may_have_its_record_under_each_of_its_names() {
 }
 
 #[test]
-fn a_claim_says_who_carries_it_out_and_brings_what_that_needs() {
+fn each_kind_of_claim_sets_its_start_its_terms_and_its_stored_request() {
     let (command, input) = (command(), request());
     let now = command.claim(COMMAND, TOKEN);
     assert_eq!((now.operation_id, now.attempt.token), (COMMAND, TOKEN));
@@ -194,7 +194,7 @@ fn a_claim_says_who_carries_it_out_and_brings_what_that_needs() {
 }
 
 #[test]
-fn a_claim_whose_request_is_kept_brings_it() {
+fn a_claim_with_keep_request_carries_its_request() {
     let policy = Policy { keep_request: KeepRequest::WhileUnknown, ..Policy::default() };
     let command = Command { policy: policy.into(), ..command() };
     let resume_for = Duration::from_secs(99);
@@ -224,7 +224,7 @@ fn a_business_reference_counts_as_free_until_the_store_says_otherwise() {
 }
 
 #[test]
-fn a_result_says_its_status_and_what_was_made() {
+fn a_stored_result_holds_its_status_its_resource_and_its_body() {
     let result = result(201);
     assert_eq!((result.status, result.resource.as_deref()), (201, Some("/payments/1")));
     let decoded = result.response.decode().expect("it was encoded");
@@ -232,7 +232,7 @@ fn a_result_says_its_status_and_what_was_made() {
 }
 
 #[test]
-fn an_item_says_of_its_own_record_where_it_stands() {
+fn an_item_step_shows_the_state_and_status_of_its_record() {
     let none = StepKind::Item { operation_id: None, state: None, status: None };
     assert_eq!(StepKind::item(None), none);
     let done =
@@ -247,7 +247,7 @@ fn an_item_says_of_its_own_record_where_it_stands() {
 }
 
 #[test]
-fn only_a_record_that_became_unknown_says_what_its_executor_saw() {
+fn only_a_change_to_unknown_records_the_observation_of_its_executor() {
     let unknown =
         head(State::Unknown { since: NOW, reconcile_after: NOW, attempts: 0, quarantine_until: NOW });
     let lost = Record::after(Some(&record()), Write::Update(unknown), None, None, NOW).expect("it is kept");
@@ -284,7 +284,7 @@ fn waiting(tenant: &str, ready_at: i64, id: u8) -> Waiting {
 }
 
 #[test]
-fn a_page_of_waiting_commands_goes_on_behind_its_place_with_a_share_of_each_tenant() {
+fn a_waiting_page_continues_after_its_place_and_limits_each_tenants_share() {
     let all = || vec![waiting("b", 1, 4), waiting("a", 2, 3), waiting("a", 1, 2), waiting("a", 1, 1)];
     let select = |after: Option<Waiting>, share, limit| {
         let after = after.map(|waiting| waiting.place());

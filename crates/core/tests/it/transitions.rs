@@ -183,7 +183,7 @@ fn table() -> Vec<(&'static str, Event, &'static str)> {
 }
 
 #[test]
-fn every_event_meets_every_state() {
+fn every_event_has_its_tabulated_result_in_every_state() {
     for (name, event, expected) in table() {
         let cells: Vec<String> = columns().into_iter().map(|head| cell(head, &event)).collect();
         assert_eq!(cells.join(" "), expected, "{name}");
@@ -211,7 +211,7 @@ fn long_running() -> [(&'static str, Head); 4] {
 }
 
 #[test]
-fn every_event_meets_commands_that_are_more_than_one_call() {
+fn every_event_has_its_tabulated_result_for_phased_or_deferred_commands() {
     let mine = Fence { epoch: EPOCH, token: MINE };
     let reason = Reason::NotExecuted;
     let requeue = |seconds| Event::Requeue { fence: mine, reason, after: Duration::from_secs(seconds) };
@@ -562,7 +562,7 @@ fn possible_effect_of_an_earlier_attempt_is_remembered_until_known() {
 }
 
 #[test]
-fn a_run_that_resumes_phases_speaks_for_those_before_it() {
+fn a_declined_resumed_run_frees_the_business_reference() {
     let [(_, phased), ..] = long_running();
     let waits = age(phased, later(60)).expect("it waits for whoever resumes it");
     assert!(!waits.earlier_may_have_run, "whoever resumes it knows what its phases have come to");
@@ -572,7 +572,7 @@ fn a_run_that_resumes_phases_speaks_for_those_before_it() {
 }
 
 #[test]
-fn the_executors_word_that_nothing_ran_gives_a_reference_back_also_after_its_lease() {
+fn a_late_release_by_its_executor_frees_the_business_reference() {
     for taken in taken_without_proof() {
         let release = Event::Release { fence: taken.fence(), reason: Reason::ClaimUnconfirmed };
         let step = transition(Some(&taken), &release, NOW);
@@ -597,7 +597,7 @@ fn the_executors_word_that_nothing_ran_gives_a_reference_back_also_after_its_lea
 }
 
 #[test]
-fn nothing_is_forgotten_while_a_call_of_an_earlier_attempt_may_land() {
+fn a_record_outlives_the_quarantine_of_its_earlier_attempts() {
     let brief = |quarantine| Terms {
         ttl: Duration::from_secs(1),
         quarantine: Duration::from_secs(quarantine),
@@ -626,7 +626,7 @@ fn nothing_is_forgotten_while_a_call_of_an_earlier_attempt_may_land() {
 
 /// Lists, for each event, the columns in which the business reference is not kept.
 #[test]
-fn a_reference_is_taken_with_the_command_and_given_back_where_nothing_can_have_come_of_it() {
+fn events_take_and_free_the_business_reference_as_tabulated() {
     let free = |token| Event::Claim(Attempt { reference: Reference::Free, ..attempt(token, "body") });
     let server_error =
         Event::Fail { fence: Fence { epoch: EPOCH, token: MINE }, reason: Reason::ServerError };
@@ -699,7 +699,7 @@ fn unknown_command_in_phases_is_not_requeued_as_not_executed() {
 }
 
 #[test]
-fn an_ended_lease_proves_nothing_about_a_reference() {
+fn lease_expiry_with_rerun_keeps_the_business_reference() {
     let running = head(State::Processing { lease_until: NOW, start_by: None });
     let terms = Terms { on_lease_expired: OnLeaseExpired::Rerun, ..running.terms };
     let step = transition(Some(&Head { epoch: 1, terms, ..running }), &Event::Age, NOW);
@@ -709,7 +709,7 @@ fn an_ended_lease_proves_nothing_about_a_reference() {
 }
 
 #[test]
-fn a_purged_record_is_remembered_until_no_memory_has_it_any_more() {
+fn the_purge_grace_is_two_cache_recheck_intervals() {
     assert_eq!(PURGE_GRACE, 2 * CACHE_RECHECK);
 }
 
@@ -729,7 +729,7 @@ fn a_claim_takes_the_terms_of_its_attempt_and_starts_a_lease() {
 }
 
 #[test]
-fn time_acts_at_the_very_instant_and_not_before() {
+fn a_record_ages_exactly_at_its_deadline_and_not_1_ms_before() {
     let due = later(60);
     let just_before = Timestamp::from_millis(due.as_millis() - 1);
     let settled_by = SettledBy::Executor;
@@ -753,7 +753,7 @@ fn time_acts_at_the_very_instant_and_not_before() {
 }
 
 #[test]
-fn an_ended_lease_means_what_the_operation_declared() {
+fn a_claim_of_an_expired_lease_reconciles_or_reruns_as_declared() {
     let processing = head(State::Processing { lease_until: NOW, start_by: None });
     let with =
         |on_lease_expired| Head { terms: Terms { on_lease_expired, ..processing.terms }, ..processing };
@@ -908,7 +908,7 @@ proptest! {
 
     /// The rules hold between any two moments of a record's life, for all events in all orders.
     #[test]
-    fn a_random_life_keeps_the_rules(life in prop::collection::vec(events(), 1..60)) {
+    fn random_event_sequences_keep_the_record_invariants(life in prop::collection::vec(events(), 1..60)) {
         let mut now = NOW;
         let mut head: Option<Head> = None;
         // Tokens that were told to execute, by life and epoch.

@@ -84,7 +84,7 @@ fn does_not_open<T>() -> Result<T, VaultError> {
 }
 
 #[test]
-fn a_sealed_result_shows_its_status_and_nothing_else() {
+fn a_sealed_result_keeps_its_status_readable_and_hides_its_resource() {
     let sealed = sealed();
     assert_eq!(sealed.response.encryption_key_id.as_deref(), Some("k2"));
     assert_eq!((sealed.status, sealed.resource.clone()), (201, None));
@@ -94,7 +94,7 @@ fn a_sealed_result_shows_its_status_and_nothing_else() {
 }
 
 #[test]
-fn a_result_opens_for_its_own_record_and_attempt_and_nowhere_else() {
+fn a_sealed_result_does_not_open_for_another_record_or_attempt() {
     let mut opened = settled(sealed());
     assert_eq!(vault().open_record(&mut opened), Ok(()));
     assert_eq!(opened.result, Some(result(201)));
@@ -205,7 +205,7 @@ fn a_request_is_sealed_for_its_tenant_caller_key_and_fingerprint() {
 }
 
 #[test]
-fn a_statement_is_sealed_where_it_brings_a_response() {
+fn statements_with_a_response_are_sealed_for_their_own_event_id() {
     let says = |found, event_id: &str| {
         let command = OperationId::from_bytes([7; 16]);
         Statement::new("bank".into(), event_id.into(), command, found, "seen".into())
@@ -266,7 +266,7 @@ fn message(payload: Bytes) -> Message {
 }
 
 #[test]
-fn an_output_and_a_payload_open_in_their_own_place_only() {
+fn sealed_outputs_and_payloads_open_only_for_their_own_phase_or_event() {
     let clear = Bytes::from_static(b"{\"id\":1}");
     let output = vault().seal_output(COMMAND, "charge", &clear).expect("it is sealed");
     let payload = vault().seal_payload("1:paid", &clear).expect("it is sealed");
@@ -287,7 +287,7 @@ fn an_output_and_a_payload_open_in_their_own_place_only() {
 }
 
 #[test]
-fn clear_bytes_are_taken_as_they_are_and_a_broken_envelope_is_not() {
+fn a_message_in_plaintext_opens_and_one_in_a_broken_envelope_is_refused() {
     let strict: &dyn Vault = &Strict;
     let clear = Bytes::from_static(b"{}");
     let mut plain = message(clear.clone());
@@ -311,7 +311,7 @@ fn value_for_resealing_is_read_as_it_is_stored() {
 }
 
 #[test]
-fn the_associated_data_of_what_is_kept_is_frozen() {
+fn the_associated_data_of_sealed_values_has_a_fixed_layout() {
     let id = OperationId::from_bytes([7; 16]);
     let record = RecordId::from_bytes([1; 32]);
     let parts = |kind: &str, format: u8, rest: &[&[u8]]| {

@@ -109,7 +109,7 @@ fn doubles_are_spelled_as_ecmascript_spells_them() {
 }
 
 #[test]
-fn json_is_told_from_what_is_not_json() {
+fn json_test_suite_documents_are_canonical_only_if_valid_json() {
     let Some(vectors) = vectors() else { return };
     let documents = files(&vectors.join("jsontestsuite/test_parsing"));
     let mut canonical = 0;
@@ -128,7 +128,7 @@ fn json_is_told_from_what_is_not_json() {
 }
 
 #[test]
-fn no_two_values_share_a_fingerprint() {
+fn documents_with_different_values_never_share_a_fingerprint() {
     let Some(vectors) = vectors() else { return };
     let documents = files(&vectors.join("jsontestsuite/test_parsing"));
     let mut seen: HashMap<Fingerprint, (&str, Meaning)> = HashMap::new();

@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_beyond_the_bound_share_a_label() {
+    fn message_kinds_beyond_the_label_limit_are_counted_as_other() {
         let topics = Topics::default();
         for kind in 0..MAX_TOPICS {
             assert_eq!(topics.label(&kind.to_string()), kind.to_string());

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resumed_run_is_told_what_was_recorded() {
+    fn a_resumed_journal_returns_the_recorded_state_of_each_phase() {
         let mut journal = journal();
         assert_eq!(
             journal.ask("ride", PhaseKind::Local).ok(),
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_ending_counts() {
+    fn the_first_recorded_ending_of_a_run_decides() {
         let mut journal = Journal::new(OperationId::from_bytes([7; 16]), Vec::new());
         let _ = journal.end(Ending::Left, "ride", "first");
         let _ = journal.end(Ending::Unsure(Reason::TimedOut), "ride", "second");
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_asks_for_nothing_is_overdue() {
+    fn a_run_idle_between_phases_beyond_its_limit_is_overdue() {
         let mut journal = Journal::new(OperationId::from_bytes([7; 16]), Vec::new());
         assert!(!journal.is_overdue(Duration::from_secs(3600)));
         assert!(journal.ask("ride", PhaseKind::Local).is_ok());

@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_the_provider_become_verdicts() {
+    fn configured_provider_states_become_verdicts() {
         let read = |answer: &str| Judge(&reading()).read(answer.as_bytes(), ID).found;
         match read(&charge(r#""captured""#)) {
             LookUpAnswer::Executed(result) => {
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_concluded_from_what_is_not_understood() {
+    fn a_look_up_body_of_unexpected_shape_gives_no_answer() {
         let other = OperationId::from_bytes([8; 16]);
         let table = [
             ("not JSON", "<html>".to_owned()),
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tombstone_is_one_where_it_is_declared_and_names_the_command() {
+    fn a_410_is_a_tombstone_only_if_declared_and_naming_the_command() {
         let json = Some("application/json");
         let named = format!(r#"{{"reference":"{ID}","cancelled":true}}"#);
         let declared = LookUpReading { gone: Gone::Tombstone, ..reading() };
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn no_status_is_evidence_but_those_that_a_provider_gives_for_a_command() {
+    fn only_a_look_up_status_200_or_404_with_a_json_body_is_evidence() {
         let body = charge(r#""captured""#);
         let json = Some("application/json; charset=utf-8");
         assert!(matches!(judged(reading(), 200, json, &body), LookUpAnswer::Executed(_)));

@@ -31,7 +31,7 @@ use crate::lab::{
 
 both!(
     each_item_is_carried_out_once_however_often_the_request_is_sent,
-    an_item_that_fails_for_now_is_tried_again_and_the_others_are_not,
+    a_resent_request_runs_only_its_unexecuted_items_again,
     items_are_shown_with_their_request,
     no_more_items_run_at_a_time_than_allowed,
     an_item_with_a_taken_reference_is_a_duplicate,
@@ -144,7 +144,7 @@ async fn each_item_is_carried_out_once_however_often_the_request_is_sent(lab: im
     assert_eq!(own, id(forgotten), "those of one that was forgotten meanwhile are not");
 }
 
-async fn an_item_that_fails_for_now_is_tried_again_and_the_others_are_not(lab: impl Lab) {
+async fn a_resent_request_runs_only_its_unexecuted_items_again(lab: impl Lab) {
     let body = request(&[("one", "pay"), ("two", "busy"), ("three", "panic"), ("four", "later")]);
     let first = send(&lab, &body, None).await;
     let told = [

@@ -12,14 +12,14 @@ both!(
     a_retry_gets_the_same_answer_and_runs_nothing,
     one_of_fifty_concurrent_requests_runs,
     a_duplicate_in_another_process_waits_and_then_replays,
-    a_duplicate_in_this_process_is_told_that_the_first_still_runs,
-    a_duplicate_elsewhere_is_not_run_while_the_first_runs,
+    an_impatient_duplicate_in_the_same_process_gets_wait,
+    a_duplicate_in_another_process_is_not_run_while_the_first_runs,
     another_request_under_the_same_key_is_refused,
     a_final_failure_is_kept_and_its_writes_are_not,
-    a_retryable_failure_leaves_nothing,
+    a_retryable_failure_stores_nothing_and_can_be_retried,
     an_error_is_a_retryable_failure,
     work_that_panics_leaves_nothing,
-    work_whose_client_left_comes_to_its_end,
+    work_continues_after_its_client_disconnects_and_is_replayed,
     a_message_of_a_kind_is_sent_once,
     a_large_response_is_not_kept_and_not_made_again,
     the_operation_decides_how_much_of_a_response_is_stored,
@@ -82,7 +82,7 @@ async fn a_duplicate_in_another_process_waits_and_then_replays(lab: impl Lab) {
     assert_eq!(lab.counts().await, (1, 1, 1));
 }
 
-async fn a_duplicate_in_this_process_is_told_that_the_first_still_runs(lab: impl Lab) {
+async fn an_impatient_duplicate_in_the_same_process_gets_wait(lab: impl Lab) {
     let gate = Gate::new();
     let first = {
         let (lab, work) = (lab.clone(), pays().then(Step::Wait(gate.clone())));
@@ -97,7 +97,7 @@ async fn a_duplicate_in_this_process_is_told_that_the_first_still_runs(lab: impl
     assert_eq!(lab.counts().await, (1, 1, 1));
 }
 
-async fn a_duplicate_elsewhere_is_not_run_while_the_first_runs<L: Lab>(lab: L) {
+async fn a_duplicate_in_another_process_is_not_run_while_the_first_runs<L: Lab>(lab: L) {
     let gate = Gate::new();
     let first = {
         let (lab, work) = (lab.clone(), pays().then(Step::Wait(gate.clone())));
@@ -129,7 +129,7 @@ async fn a_final_failure_is_kept_and_its_writes_are_not(lab: impl Lab) {
     assert_eq!(found, 1);
 }
 
-async fn a_retryable_failure_leaves_nothing(lab: impl Lab) {
+async fn a_retryable_failure_stores_nothing_and_can_be_retried(lab: impl Lab) {
     let failed = lab.see(&command("key"), pays().ending(End::Retryable(503))).await;
     assert_eq!(failed, Saw::RolledBack(503));
     assert_eq!(lab.counts().await, (0, 0, 0), "not even a record");
@@ -151,7 +151,7 @@ async fn work_that_panics_leaves_nothing(lab: impl Lab) {
     assert_eq!(lab.counts().await, (1, 1, 1));
 }
 
-async fn work_whose_client_left_comes_to_its_end(lab: impl Lab) {
+async fn work_continues_after_its_client_disconnects_and_is_replayed(lab: impl Lab) {
     let gate = Gate::new();
     let client = {
         let (lab, work) = (lab.clone(), pays().then(Step::Wait(gate.clone())));

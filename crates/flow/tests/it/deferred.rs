@@ -14,7 +14,7 @@ use crate::lab::{End, Kept, Lab, PAY, Saw, Step, Work, both, command, referring,
 both!(
     a_deferred_command_is_settled_by_its_message_and_retries_get_that,
     a_stable_failure_settles_a_deferred_command_without_its_writes,
-    settling_twice_does_nothing_twice,
+    settling_a_deferred_command_again_keeps_its_first_result,
     one_of_many_concurrent_settlements_takes_effect,
     a_command_that_defers_and_sends_nothing_is_rolled_back,
     a_command_that_defers_and_takes_its_message_back_is_rolled_back,
@@ -24,8 +24,8 @@ both!(
     a_message_that_is_given_up_leaves_its_command_unknown,
     a_discarded_message_leaves_its_command_unknown,
     a_retried_message_ends_the_quarantine_of_its_command,
-    a_message_behind_a_discarded_one_ends_the_quarantine_too,
-    a_deferred_command_is_not_run_again_whatever_became_of_its_message,
+    a_discarded_message_with_another_behind_it_permits_no_quarantine_verdict,
+    verdicts_never_free_a_deferred_command_for_a_rerun,
     of_two_messages_one_of_which_was_delivered_the_other_is_sent_again,
     a_late_message_settles_a_command_that_was_waited_for_too_long,
 );
@@ -93,7 +93,7 @@ async fn a_stable_failure_settles_a_deferred_command_without_its_writes(lab: imp
     assert!(matches!(lab.see(&command("k"), pays_later()).await, Saw::Replayed(402, _)));
 }
 
-async fn settling_twice_does_nothing_twice(lab: impl Lab) {
+async fn settling_a_deferred_command_again_keeps_its_first_result(lab: impl Lab) {
     let open = defer(&lab, "k").await;
     assert!(matches!(lab.settle(open.operation_id, None, charged()).await, Settled::Now(_)));
     for evidence in [None, Some(note())] {
@@ -212,7 +212,7 @@ async fn a_retried_message_ends_the_quarantine_of_its_command(lab: impl Lab) {
     assert!(matches!(lab.settle(open.operation_id, None, charged()).await, Settled::Now(_)));
 }
 
-async fn a_message_behind_a_discarded_one_ends_the_quarantine_too(lab: impl Lab) {
+async fn a_discarded_message_with_another_behind_it_permits_no_quarantine_verdict(lab: impl Lab) {
     let kept = lab.kept().await;
     let two = pays_later().then(Step::Push("capture"));
     let answered = lab.transact(&command("k"), two).await;
@@ -229,7 +229,7 @@ async fn a_message_behind_a_discarded_one_ends_the_quarantine_too(lab: impl Lab)
     assert!(matches!(early.expect("it answers").decision, Decision::Refused(_)));
 }
 
-async fn a_deferred_command_is_not_run_again_whatever_became_of_its_message(lab: impl Lab) {
+async fn verdicts_never_free_a_deferred_command_for_a_rerun(lab: impl Lab) {
     let kept = lab.kept().await;
     let order = |key: &str| referring(command(key), "order-7");
     let answered = lab.transact(&order("k"), pays_later()).await;

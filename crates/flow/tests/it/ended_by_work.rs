@@ -39,7 +39,7 @@ fn ending(way: &[Step], end: End) -> Work {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn work_that_ends_its_transaction_leaves_an_unknown_whatever_it_answers() {
+async fn any_result_of_work_that_ended_its_transaction_is_in_doubt() {
     let lab = Postgres::new().await;
     let mut met = BTreeMap::new();
     for (way, steps) in WAYS {
@@ -104,7 +104,7 @@ async fn work_that_settles_and_ends_its_transaction_is_not_run_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_phase_that_ends_its_transaction_leaves_an_unknown_whatever_it_answers() {
+async fn a_failing_phase_that_ends_its_transaction_leaves_an_unknown() {
     for sql in ["COMMIT", "COMMIT; BEGIN", "COMMIT AND CHAIN", "ROLLBACK; BEGIN"] {
         for end in ["fails", "fails for good", "panics"] {
             let lab = Postgres::new().await;

@@ -27,12 +27,12 @@ both!(
     a_settled_payment_is_replayed_while_writes_are_blocked,
     a_declined_payment_is_replayed,
     a_payment_that_failed_for_now_may_be_sent_again,
-    a_payment_that_was_rolled_back_is_told_in_the_profile_of_its_operation,
+    a_rolled_back_payment_gets_the_error_of_its_operations_profile,
     a_handler_may_refuse_before_it_begins,
     a_handler_that_promised_a_transaction_must_make_one,
     a_handler_that_panics_is_answered_with_500,
     a_replay_needs_no_database,
-    a_client_that_leaves_takes_nothing_with_it,
+    a_payment_commits_although_its_client_disconnects,
     a_route_that_is_not_declared_local_is_not_run,
     a_command_made_by_hand_is_not_run_where_its_route_is_not_local,
     an_execution_is_extracted_where_there_is_one,
@@ -328,7 +328,7 @@ async fn a_payment_that_failed_for_now_may_be_sent_again(lab: impl Lab) {
     assert_eq!(service.lab.counts().await, (1, 1, 1));
 }
 
-async fn a_payment_that_was_rolled_back_is_told_in_the_profile_of_its_operation(lab: impl Lab) {
+async fn a_rolled_back_payment_gets_the_error_of_its_operations_profile(lab: impl Lab) {
     let service = Service::with(lab, |policy| policy.follow(Profile::Stripe), Limits::default()).await;
     let panicked = service.pay("panic inside").await;
     let expected = stripe_error(500, "api_error", "command_rolled_back", Some("true"));
@@ -376,7 +376,7 @@ async fn a_replay_needs_no_database(lab: impl Lab) {
     assert_eq!(service.lab.number("SELECT count(*) FROM payments").await, 1);
 }
 
-async fn a_client_that_leaves_takes_nothing_with_it(lab: impl Lab) {
+async fn a_payment_commits_although_its_client_disconnects(lab: impl Lab) {
     let service = Service::start(lab).await;
     let mut stream = tokio::net::TcpStream::connect(service.address).await.expect("it listens");
     let request = pay(r#"{"amount":5}"#).doing("wait outside").into_bytes();

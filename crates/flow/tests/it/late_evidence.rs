@@ -14,15 +14,15 @@ use crate::reconcile::{lost, now_is, open_about, processing, reconciler, says, s
 
 both!(
     late_evidence_settles_a_released_command,
-    late_evidence_takes_back_the_business_reference,
-    late_evidence_about_a_reference_that_another_command_holds_is_loud,
-    evidence_of_an_attempt_before_a_rerun_is_loud_and_stops_the_next,
+    late_evidence_retakes_the_business_reference,
+    late_evidence_for_a_retaken_business_reference_is_a_contradiction,
+    evidence_of_an_earlier_attempt_is_a_contradiction_and_stops_reruns,
     evidence_from_before_a_rerun_is_about_an_earlier_attempt,
     a_provider_that_deduplicates_does_not_contradict_itself,
-    evidence_against_a_stable_failure_takes_the_reference_back,
-    evidence_about_a_forgotten_command_is_loud,
+    evidence_against_a_final_failure_retakes_the_business_reference,
+    evidence_about_a_reaped_command_is_noted_as_a_contradiction,
     evidence_about_a_command_in_hand_waits_for_its_executor,
-    a_source_that_was_removed_is_not_heard,
+    evidence_from_an_unbound_source_or_for_another_tenant_is_ignored,
     open_evidence_stays_while_its_command_is_open,
 );
 
@@ -77,7 +77,7 @@ async fn late_evidence_settles_a_released_command(lab: impl Lab) {
     assert_eq!(retry.decision, Decision::Replay, "it does not run again");
 }
 
-async fn late_evidence_takes_back_the_business_reference(lab: impl Lab) {
+async fn late_evidence_retakes_the_business_reference(lab: impl Lab) {
     let kept = lab.kept().await;
     let claim = sample::with_reference(sample::claim("k"), "order-1");
     let record = freed(&kept, &claim).await;
@@ -88,7 +88,7 @@ async fn late_evidence_takes_back_the_business_reference(lab: impl Lab) {
     assert_eq!(answer.decision, Decision::Duplicate, "another key does not repeat the order");
 }
 
-async fn late_evidence_about_a_reference_that_another_command_holds_is_loud(lab: impl Lab) {
+async fn late_evidence_for_a_retaken_business_reference_is_a_contradiction(lab: impl Lab) {
     let kept = lab.kept().await;
     let order = |key: &str| sample::with_reference(sample::claim(key), "order-1");
     let record = freed(&kept, &order("k")).await;
@@ -104,7 +104,7 @@ async fn late_evidence_about_a_reference_that_another_command_holds_is_loud(lab:
     assert!(told[0].note.why.contains(&other.operation_id.to_string()), "{notes:?}");
 }
 
-async fn evidence_of_an_attempt_before_a_rerun_is_loud_and_stops_the_next(lab: impl Lab) {
+async fn evidence_of_an_earlier_attempt_is_a_contradiction_and_stops_reruns(lab: impl Lab) {
     let (kept, reconciler) =
         (lab.kept().await, async |kept: &Kept| reconciler(kept, Arc::new(NoLookUp)).once().await);
     let contradicted = |event: &str| {
@@ -165,7 +165,7 @@ async fn a_provider_that_deduplicates_does_not_contradict_itself(lab: impl Lab) 
     assert_eq!((noted(&kept, &second).await.len(), open_about(&kept, &second).await), (1, 0));
 }
 
-async fn evidence_against_a_stable_failure_takes_the_reference_back(lab: impl Lab) {
+async fn evidence_against_a_final_failure_retakes_the_business_reference(lab: impl Lab) {
     let kept = lab.kept().await;
     let claim = |key: &str| sample::with_reference(sample::claim(key), "order-1");
     let answer = kept.store().claim(&claim("k")).await.expect("the store answers");
@@ -181,7 +181,7 @@ async fn evidence_against_a_stable_failure_takes_the_reference_back(lab: impl La
     assert_eq!(other.decision, Decision::Duplicate, "nobody else makes the effect again");
 }
 
-async fn evidence_about_a_forgotten_command_is_loud(lab: impl Lab) {
+async fn evidence_about_a_reaped_command_is_noted_as_a_contradiction(lab: impl Lab) {
     let (kept, claim) = (lab.kept().await, sample::claim("k"));
     let record = freed(&kept, &claim).await;
     kept.shift_clock(Duration::from_secs(400 * 24 * 3600));
@@ -214,7 +214,7 @@ async fn evidence_about_a_command_in_hand_waits_for_its_executor(lab: impl Lab) 
     assert_eq!(last.as_deref(), Some(CONTRADICTION), "somebody was wrong about the first attempt");
 }
 
-async fn a_source_that_was_removed_is_not_heard(lab: impl Lab) {
+async fn evidence_from_an_unbound_source_or_for_another_tenant_is_ignored(lab: impl Lab) {
     let kept = lab.kept().await;
     let record = lost(&kept, &processing(&kept, "k").await).await;
     says(&kept, "removed", "e1", &record, executed()).await;

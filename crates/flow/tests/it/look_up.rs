@@ -95,7 +95,7 @@ async fn the_provider_is_asked_about_one_command() {
 }
 
 #[tokio::test]
-async fn a_status_means_what_it_says_and_no_more() {
+async fn a_look_up_answer_that_proves_nothing_is_no_answer_and_tells_why() {
     let unknown = "HTTP/1.1 404 Not Found\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
     assert_eq!(asked(unknown, Then::Close).await.0.found, LookUpAnswer::NotExecuted(Proof::Quarantine));
     for (answer, told) in [

@@ -57,7 +57,7 @@ async fn a_commit_that_was_never_sent_is_answered_as_not_made() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_commit_that_may_have_been_made_is_found_out_about() {
+async fn a_commit_cut_after_sending_is_resolved_to_its_true_outcome() {
     for round in 0..10 {
         let Faulty { lab, proxy } = Faulty::new().await;
         proxy.cut_next(Matching::commit(), Cut::AfterSent);
@@ -70,7 +70,7 @@ async fn a_commit_that_may_have_been_made_is_found_out_about() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_question_that_is_lost_as_well_is_asked_again() {
+async fn a_lost_check_for_a_lost_commit_is_repeated() {
     // The questions: another claim, which waits for the lost one, and then a COMMIT that confirms the result.
     let faults = [
         vec![(Matching::statement("INSERT INTO semel_records").skipping(1), Cut::AfterSent)],
@@ -136,7 +136,7 @@ async fn a_lost_commit_is_in_doubt_while_the_database_is_away() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_commit_of_a_final_failure_and_of_a_reference_is_found_out_about() {
+async fn lost_commits_of_failures_and_references_get_their_true_outcome() {
     for (lost, expected) in [(Cut::AfterServerAnswered, true), (Cut::BeforeSent, false)] {
         let Faulty { lab, proxy } = Faulty::new().await;
         proxy.cut_next(Matching::commit(), lost);
@@ -188,7 +188,7 @@ async fn random_connection_cuts_leave_no_half_or_double_payment() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_killed_at_commit_and_comes_back_tells_what_it_kept() {
+async fn a_retry_after_a_database_crash_at_commit_replays_or_executes_once() {
     let cluster = Cluster::start().expect("a server can be started");
     let direct = Postgres::on(cluster.server()).await;
     for (round, is_sent) in [(0, false), (1, true)] {

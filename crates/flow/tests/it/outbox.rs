@@ -30,7 +30,7 @@ both!(
     a_message_with_a_reference_is_not_sent_again,
     a_message_that_kills_its_workers_dies_in_the_end,
     a_sink_that_panics_costs_a_try,
-    a_stopped_worker_finishes_what_it_has,
+    a_stopped_worker_delivers_its_messages_in_flight,
     a_worker_that_cannot_finish_leaves_the_rest_to_the_next,
     delivered_messages_are_forgotten_and_dead_ones_are_not,
     messages_with_the_default_due_time_are_delivered,
@@ -407,7 +407,7 @@ async fn a_sink_that_panics_costs_a_try(lab: impl Lab) {
     assert_eq!((message.attempts, message.provider_reference.as_deref()), (2, Some("ref")));
 }
 
-async fn a_stopped_worker_finishes_what_it_has(lab: impl Lab) {
+async fn a_stopped_worker_delivers_its_messages_in_flight(lab: impl Lab) {
     let kept = lab.kept().await;
     send(&lab, "key", &["first", "second"]).await;
     let gate = Gate::new();

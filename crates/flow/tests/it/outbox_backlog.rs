@@ -12,8 +12,8 @@ use semel_flow::outbox::{OutboxWorker, OutboxWorkerOptions, Sink};
 use crate::lab::{End, Lab, PAY, Step, Work, both, command};
 
 both!(
-    a_hundred_thousand_blocked_commands_hold_up_nobody,
-    messages_that_were_marked_come_when_their_turn_does,
+    a_hundred_thousand_blocked_commands_do_not_block_other_deliveries,
+    blocked_messages_of_a_command_are_delivered_one_by_one_in_order,
     nothing_is_forgotten_while_messages_are_marked_delivered_and_pushed_at_once,
 );
 
@@ -80,7 +80,7 @@ async fn until_delivered(lab: &impl Lab, count: i64) {
     }
 }
 
-async fn a_hundred_thousand_blocked_commands_hold_up_nobody(lab: impl Lab) {
+async fn a_hundred_thousand_blocked_commands_do_not_block_other_deliveries(lab: impl Lab) {
     const BLOCKED: usize = 100_000;
     fill(&lab, BLOCKED).await;
     let kept = lab.kept().await;
@@ -112,7 +112,7 @@ fn note() -> Note {
     Note { who: "olga".into(), action: "outbox".into(), why: "a test".into() }
 }
 
-async fn messages_that_were_marked_come_when_their_turn_does(lab: impl Lab) {
+async fn blocked_messages_of_a_command_are_delivered_one_by_one_in_order(lab: impl Lab) {
     let kept = lab.kept().await;
     let outbox = kept.outbox();
     push(&lab, "key", &["a", "b", "c", "d"]).await;

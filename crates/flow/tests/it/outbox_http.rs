@@ -179,7 +179,7 @@ async fn permanent_errors_are_refused_and_redirects_are_not_followed() {
 }
 
 #[tokio::test]
-async fn an_answer_without_end_is_not_read_to_its_end() {
+async fn an_endless_response_of_a_receiver_is_not_read_to_its_end() {
     let failed = |tried: Tried| matches!(tried, Tried::Failed { .. });
     assert!(failed(tried("HTTP/1.1 500 Oops\r\n\r\n", Then::Flood).await), "a body");
     assert!(failed(tried("HTTP/1.1 500 Oops\r\nx: ", Then::Flood).await), "a head");

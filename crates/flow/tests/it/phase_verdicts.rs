@@ -15,7 +15,7 @@ use crate::rides::{Act, Phased, Provider, RECEIPT, RIDE, Ride, Rides, resumed, u
 
 both!(
     evidence_about_the_whole_is_refused_and_gives_nothing_up,
-    a_call_that_was_not_executed_is_made_anew_and_nothing_else_is,
+    a_not_executed_verdict_repeats_the_open_call_and_no_other_phase,
     a_call_that_was_executed_is_followed_by_the_phases_after_it,
     a_verdict_counts_only_for_the_open_call_of_its_attempt,
     without_its_input_the_next_request_with_the_key_goes_on,
@@ -82,7 +82,7 @@ async fn evidence_about_the_whole_is_refused_and_gives_nothing_up<L: Phased>(lab
     assert_eq!((written(&lab).await, provider.counts()), ((0, 1, 1), (0, 0)));
 }
 
-async fn a_call_that_was_not_executed_is_made_anew_and_nothing_else_is<L: Phased>(lab: L) {
+async fn a_not_executed_verdict_repeats_the_open_call_and_no_other_phase<L: Phased>(lab: L) {
     let (provider, kept) = (Provider::start(false).await, lab.kept().await);
     let rides = receipts(&lab, &kept, Ride::new(&provider).once("before sending", || Act::Panic));
     let command = order("key");

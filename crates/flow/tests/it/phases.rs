@@ -17,14 +17,14 @@ use crate::rides::{Act, PLACES, Phased, Provider, RECEIPT, RIDE, Ride, Rides, re
 
 both!(
     a_ride_runs_once_and_its_retries_get_its_answer,
-    a_panic_at_any_place_is_resumed_and_nothing_is_doubled,
+    a_ride_that_panics_at_any_step_is_charged_once,
     a_phase_that_is_done_is_not_run_again,
     a_call_without_deduplication_is_never_made_twice,
     a_call_that_is_deduplicated_is_made_again_under_the_same_key,
-    a_declined_card_is_the_answer,
+    a_declined_card_settles_the_ride_and_is_replayed,
     a_provider_that_is_down_is_called_when_it_is_up,
-    a_failure_before_the_first_phase_is_told_to_the_client,
-    a_refusal_in_a_phase_is_the_answer,
+    a_retryable_failure_before_the_first_phase_rolls_back,
+    a_final_failure_in_a_phase_is_returned_and_replayed,
     a_command_that_is_resumed_for_too_long_is_given_up,
     a_command_that_fails_too_often_is_given_up,
     a_command_whose_executors_vanish_before_they_begin_is_known_not_to_have_run,
@@ -41,10 +41,10 @@ both!(
     an_executor_that_was_given_up_changes_nothing,
     code_that_stands_still_between_phases_is_ended,
     a_call_that_takes_too_long_is_unsure,
-    a_phase_that_is_dropped_is_left_to_whoever_resumes_it,
-    a_completer_that_is_stopped_finishes_what_it_has,
+    a_dropped_call_ends_the_run_and_a_resumed_run_finishes_it,
+    a_stopped_completer_finishes_its_running_command,
     a_client_that_leaves_cancels_nothing,
-    a_claim_that_cannot_be_confirmed_is_in_doubt_and_taken_back_also_after_its_lease,
+    an_unconfirmed_claim_is_in_doubt_and_freed_even_after_its_lease,
 );
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -88,7 +88,7 @@ async fn a_ride_runs_once_and_its_retries_get_its_answer(lab: impl Phased) {
     assert_eq!(lab.number("SELECT count(*) FROM semel_requests").await, 0, "its input is erased");
 }
 
-async fn a_panic_at_any_place_is_resumed_and_nothing_is_doubled(lab: impl Phased) {
+async fn a_ride_that_panics_at_any_step_is_charged_once(lab: impl Phased) {
     for (number, place) in PLACES.into_iter().enumerate() {
         lab.run("DELETE FROM payments; DELETE FROM semel_outbox").await;
         let (provider, kept) = (Provider::start(true).await, lab.kept().await);
@@ -187,7 +187,7 @@ async fn a_call_that_is_deduplicated_is_made_again_under_the_same_key(lab: impl 
     assert_eq!(calls[0], calls[1]);
 }
 
-async fn a_declined_card_is_the_answer(lab: impl Phased) {
+async fn a_declined_card_settles_the_ride_and_is_replayed(lab: impl Phased) {
     for deduplicates in [false, true] {
         let (provider, kept) = (Provider::start(deduplicates).await, lab.kept().await);
         provider.ledger().declines = true;
@@ -218,7 +218,7 @@ async fn a_provider_that_is_down_is_called_when_it_is_up(lab: impl Phased) {
     }
 }
 
-async fn a_failure_before_the_first_phase_is_told_to_the_client(lab: impl Phased) {
+async fn a_retryable_failure_before_the_first_phase_rolls_back(lab: impl Phased) {
     let (provider, kept) = (Provider::start(true).await, lab.kept().await);
     let rides = lab.rides(kept.store(), Ride::new(&provider).once("in the ride", || Act::Retry));
     let command = command("key");
@@ -229,7 +229,7 @@ async fn a_failure_before_the_first_phase_is_told_to_the_client(lab: impl Phased
     assert_eq!((written(&lab).await, provider.counts()), ((1, 1, 1), (1, 1)));
 }
 
-async fn a_refusal_in_a_phase_is_the_answer(lab: impl Phased) {
+async fn a_final_failure_in_a_phase_is_returned_and_replayed(lab: impl Phased) {
     for (place, rides_written) in [("in the ride", 0), ("in the receipt", 1), ("after the receipt", 1)] {
         lab.run("DELETE FROM payments; DELETE FROM semel_outbox").await;
         let (provider, kept) = (Provider::start(true).await, lab.kept().await);
@@ -558,7 +558,7 @@ async fn a_call_that_takes_too_long_is_unsure(lab: impl Phased) {
     }
 }
 
-async fn a_phase_that_is_dropped_is_left_to_whoever_resumes_it<L: Phased>(lab: L) {
+async fn a_dropped_call_ends_the_run_and_a_resumed_run_finishes_it<L: Phased>(lab: L) {
     let (provider, kept) = (Provider::start(true).await, lab.kept().await);
     let gate = Gate::new();
     let held = gate.clone();
@@ -588,7 +588,7 @@ async fn a_phase_that_is_dropped_is_left_to_whoever_resumes_it<L: Phased>(lab: L
     assert_eq!(provider.counts().1, 1);
 }
 
-async fn a_completer_that_is_stopped_finishes_what_it_has(lab: impl Phased) {
+async fn a_stopped_completer_finishes_its_running_command(lab: impl Phased) {
     let (provider, kept) = (Provider::start(false).await, lab.kept().await);
     let gate = Gate::new();
     let held = gate.clone();
@@ -631,7 +631,7 @@ async fn a_client_that_leaves_cancels_nothing(lab: impl Phased) {
     assert_eq!((written(&lab).await, provider.counts()), ((1, 1, 1), (1, 1)));
 }
 
-async fn a_claim_that_cannot_be_confirmed_is_in_doubt_and_taken_back_also_after_its_lease(lab: impl Phased) {
+async fn an_unconfirmed_claim_is_in_doubt_and_freed_even_after_its_lease(lab: impl Phased) {
     let (provider, kept) = (Provider::start(false).await, lab.kept().await);
     let faulty = Arc::new(FaultyStore::new(kept.store()));
     let rides = lab.rides(faulty.clone(), Ride::new(&provider));

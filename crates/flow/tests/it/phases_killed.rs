@@ -136,7 +136,7 @@ async fn an_executor_killed_anywhere_on_sqlite_leaves_at_most_one_effect_without
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_executor_killed_around_any_commit_of_a_phase_doubles_nothing() {
+async fn an_executor_killed_around_any_phase_commit_charges_once() {
     // The commits: the ride, the call that begins, its answer, the receipt.
     for (number, at) in ["in the ride", "", "after sending", "in the receipt"].into_iter().enumerate() {
         for is_sent in [false, true] {
@@ -201,7 +201,7 @@ async fn stopped_at(lab: impl Phased, at: &str, deduplicates: bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_executor_that_is_stopped_and_wakes_up_doubles_nothing_on_postgres() {
+async fn a_stopped_executor_that_resumes_charges_once_on_postgres() {
     for at in PLACES {
         stopped_at(Postgres::new().await, at, true).await;
     }
@@ -211,7 +211,7 @@ async fn an_executor_that_is_stopped_and_wakes_up_doubles_nothing_on_postgres() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_executor_that_is_stopped_and_wakes_up_doubles_nothing_on_sqlite() {
+async fn a_stopped_executor_that_resumes_charges_once_on_sqlite() {
     // Not in a local phase: there it holds the file, and no other executor can continue.
     for at in PLACES.into_iter().filter(|at| !at.starts_with("in ")) {
         stopped_at(Sqlite::new(), at, true).await;

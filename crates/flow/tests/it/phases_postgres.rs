@@ -12,7 +12,7 @@ use crate::rides::{Act, Phased, Provider, RIDE, Ride, resumed, written};
 const HOUR: std::time::Duration = std::time::Duration::from_secs(3600);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_commit_of_any_phase_is_found_out_about() {
+async fn a_lost_commit_of_any_phase_leaves_one_ride_and_one_charge() {
     // The commits: the ride, the call that begins, its answer, the receipt.
     for number in 0..4 {
         for cut in [Cut::BeforeSent, Cut::AfterSent, Cut::AfterServerAnswered] {

@@ -50,7 +50,7 @@ async fn work_waits_for_locks_as_its_own_session_wants() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn work_reads_what_is_committed_whatever_the_default() {
+async fn transactions_use_read_committed_whatever_the_default_isolation() {
     let lab = Postgres::new().await;
     let serializable = "SET default_transaction_isolation = 'serializable'";
     assert_eq!(shown(&lab, serializable, "transaction_isolation").await, ["read committed"; 2]);
@@ -113,7 +113,7 @@ async fn work_that_ends_its_transaction_is_not_answered_as_done() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_constraint_that_fails_at_commit_takes_everything_back() {
+async fn a_deferred_constraint_failure_at_commit_rolls_everything_back() {
     let lab = Postgres::new().await;
     lab.run("CREATE TABLE once (n INT UNIQUE DEFERRABLE INITIALLY DEFERRED)").await;
     let twice = pays().then(Step::Sql("INSERT INTO once VALUES (1), (1)"));
@@ -169,7 +169,7 @@ async fn many_commands_share_few_connections() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_connection_that_died_in_the_pool_costs_nothing() {
+async fn commands_run_although_the_pooled_connections_died() {
     let lab = Postgres::new().await;
     let options = PgPoolOptions::new().max_connections(2).test_before_acquire(false);
     let pool = options.connect(&lab.database.url()).await.expect("it connects");
@@ -220,7 +220,7 @@ async fn a_request_that_lost_its_session_gets_the_outcome_of_another_execution()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_that_lost_its_session_with_an_unstorable_reply_gets_the_outcome_of_another() {
+async fn a_request_that_lost_its_session_replays_the_outcome_of_the_retry() {
     let lab = Postgres::new().await;
     let gate = Gate::new();
     let steps = vec![Step::Sql(PAY), Step::Wait(gate.clone())];

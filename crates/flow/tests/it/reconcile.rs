@@ -35,7 +35,7 @@ both!(
     evidence_that_came_early_waits_for_its_command,
     evidence_settles_a_dead_letter,
     evidence_that_contradicts_changes_nothing,
-    a_source_is_heard_about_its_own_operations_only,
+    evidence_counts_only_for_operations_bound_to_its_source,
     trouble_with_one_statement_does_not_silence_the_others,
     evidence_of_execution_wins_over_not_executed,
     nothing_frees_a_key_beside_evidence_that_cannot_be_read,
@@ -445,7 +445,7 @@ async fn evidence_that_contradicts_changes_nothing(lab: impl Lab) {
     assert_eq!(lab.number(outcomes).await, 2);
 }
 
-async fn a_source_is_heard_about_its_own_operations_only(lab: impl Lab) {
+async fn evidence_counts_only_for_operations_bound_to_its_source(lab: impl Lab) {
     let kept = lab.kept().await;
     let record = unknown(&kept, "k").await;
     says(&kept, "bound", "e1", &record, created()).await;
@@ -609,7 +609,7 @@ async fn a_services_own_rows_change_with_the_verdict_on_sqlite() {
 
 /// Runs the loop as a process does: it finds new unknown commands, and ends when it is told to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reconciler_that_runs_finds_what_becomes_unknown_until_it_is_stopped() {
+async fn a_running_reconciler_settles_new_unknown_commands_until_stopped() {
     let lab = crate::lab::Sqlite::new();
     let kept = lab.kept().await;
     let moody = Arc::new(Moody(Mutex::default()));

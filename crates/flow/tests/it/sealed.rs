@@ -17,7 +17,7 @@ use crate::rides::{Act, Phased, Provider, Ride, resumed};
 
 both!(
     a_response_is_sealed_and_replayed_in_the_clear,
-    a_stable_failure_is_sealed_too,
+    a_final_failure_is_stored_sealed,
     a_deferred_command_is_settled_with_a_sealed_response,
     evidence_is_stored_sealed,
     without_its_key_a_command_is_not_run_again,
@@ -77,7 +77,7 @@ async fn a_response_is_sealed_and_replayed_in_the_clear(lab: impl Sealable) {
     assert_eq!(lab.counts().await, (1, 1, 1));
 }
 
-async fn a_stable_failure_is_sealed_too(lab: impl Sealable) {
+async fn a_final_failure_is_stored_sealed(lab: impl Sealable) {
     let lab = lab.under("a");
     let answered = lab.transact(&command("k"), pays().ending(End::Final(402))).await;
     let Transacted::Executed { record, .. } = answered.outcome() else { panic!("it runs: {answered:?}") };

@@ -43,7 +43,7 @@ async fn work_cannot_commit_by_itself() {
 const ENDLESS: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1e12) ";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn work_that_holds_the_file_for_too_long_is_taken_back() {
+async fn work_that_holds_the_sqlite_file_for_too_long_is_rolled_back() {
     let patient = Sqlite::new();
     let transactions = patient.transactions.clone().hold(Duration::from_millis(50));
     let lab = Sqlite { transactions, ..patient.clone() };
@@ -219,7 +219,7 @@ impl http_body::Body for NeverReady {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_error_of_axum_rolls_the_work_back_and_a_reply_does_not() {
+async fn an_axum_server_error_rolls_back_and_a_declared_reply_commits() {
     let lab = Sqlite::new();
     let failing = |tx: &SqliteTx<'_>| {
         tx.execute(PAY, [])?;

@@ -252,7 +252,7 @@ async fn an_event_signed_with_either_of_two_secrets_is_accepted(lab: impl Lab) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_that_is_away_takes_nothing_and_says_so() {
+async fn a_webhook_gets_503_while_the_store_is_read_only() {
     let lab = crate::lab::Postgres::new().await;
     let kept = lab.kept().await;
     let webhooks = webhooks(&kept, source("payments.create"));

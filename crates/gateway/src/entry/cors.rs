@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_listed_origin_reads_our_answers() {
+    fn only_a_listed_origin_gets_cors_fields_in_answers_of_the_gateway() {
         let listed = cors(&["https://other.example", APP]);
         let answer = applied(&listed, &[APP], own());
         assert_eq!(text(&answer, &ACCESS_CONTROL_ALLOW_ORIGIN), Some(APP));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_of_the_upstream_are_not_touched() {
+    fn cors_adds_no_headers_to_upstream_responses() {
         let upstream = Response::new(Body::default());
         assert!(applied(&cors(&[APP]), &[APP], upstream).headers().is_empty());
         let mut stored = own();

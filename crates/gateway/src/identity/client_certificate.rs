@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ambiguous_name_is_refused() {
+    fn empty_long_or_control_character_certificate_names_are_refused() {
         assert_eq!(caller(b"alice").as_deref(), Ok("alice"));
         assert_eq!(caller(b"alice\0.example"), Err(CertificateFault::Name), "some end where a NUL is");
         assert_eq!(caller(b"alice\nbob"), Err(CertificateFault::Name));
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_has_a_name() {
+    fn every_certificate_field_displays_its_name() {
         for (name, field) in CertificateField::NAMES {
             assert_eq!(field.to_string(), *name);
         }

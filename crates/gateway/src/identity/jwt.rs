@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_bearer_token_is_presented_or_none() {
+    fn only_a_single_bearer_authorization_line_is_accepted() {
         let present = |lines: &[&'static str]| {
             let mut request = http::Request::new(());
             for line in lines {

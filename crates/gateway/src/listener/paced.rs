@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_response_arrives_as_it_was() {
+    async fn a_paced_response_keeps_its_bytes_and_trailers() {
         let (body, _) = watched(1_000_000);
         let bytes = body.collect().await.expect("it arrives").to_bytes();
         assert!(bytes.len() == 1_000_000 && bytes.iter().all(|byte| *byte == 7));
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_leaves_takes_the_response_with_it() {
+    async fn dropping_a_paced_body_drops_the_response_it_reads() {
         let (body, gone) = watched(1_000_000);
         drop(body);
         let begun = tokio::time::Instant::now();

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_well_formed_id_of_a_client_is_taken() {
+    fn a_well_formed_client_request_id_is_used() {
         let longest = "x".repeat(MAX_LENGTH);
         for text in ["1", "0190d1f0-7c5e-7000-8000-000000000001", "Root=1-67891233-abcdef", &longest] {
             assert_eq!(id(&[("x-request-id", text.as_bytes())]), text);
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn any_other_id_is_replaced_by_one_that_no_other_request_has() {
+    fn a_missing_or_malformed_client_request_id_is_replaced_by_a_new_one() {
         let long = "x".repeat(MAX_LENGTH + 1);
         for bad in
             [&b""[..], b"a b", b"a\"b", b"a\tb", b"\xc3\xa4", b"a,b", b"<b>", b"a=%0a", long.as_bytes()]
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_tells_a_key_or_a_credential_is_not_taken() {
+    fn a_client_request_id_that_contains_a_key_or_credential_is_replaced() {
         let key = b"0190d1f0-7c5e-7000-8000-000000000001";
         let quoted = [&b"\""[..], key, b"\"; v=1"].concat();
         for line in [&key[..], &quoted] {

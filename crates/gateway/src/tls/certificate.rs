@@ -141,7 +141,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn names_are_read_as_they_stand() {
+    fn names_of_a_certificate_are_read_verbatim() {
         let both = element(SET, &[&part(3, UTF8, b"two")[2..], &part(3, PRINTABLE, b"three")[2..]]);
         let subject = [part(10, PRINTABLE, b"acme"), part(3, UTF8, "\u{e9}".as_bytes()), both];
         let alternatives =
@@ -158,7 +158,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_name_in_another_alphabet_or_damaged_is_no_text() {
+    fn certificate_names_in_unsupported_or_invalid_encodings_have_no_text() {
         for (tag, text) in [(BMP, &b"\0a"[..]), (UTF8, b"\xff"), (PRINTABLE, b"a@b"), (4, b"a")] {
             let read = Certificate::read(&certificate(&[part(3, tag, text)], &[]));
             let names = read.expect("it is a certificate").names;

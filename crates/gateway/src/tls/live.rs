@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn only_usable_contents_replace_the_product() {
+    fn a_reload_keeps_the_old_value_if_the_file_is_unusable() {
         let folder = tempfile::TempDir::new().expect("there is room for a test");
         let path = folder.path().join("number");
         let write = |text: &str| std::fs::write(&path, text).expect("there is room");

@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_written_while_something_waits_to_be_read() {
+    async fn a_request_is_not_written_to_a_connection_with_unread_bytes() {
         for close in [false, true] {
             let (mut line, conduct, mut upstream) = connected().await;
             conduct.begin(None);

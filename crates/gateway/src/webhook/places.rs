@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_uses_up_its_own_share_and_nobody_elses() {
+    fn a_peer_exhausts_only_its_own_event_places() {
         let places = EventPlaces::default();
         let held: Vec<_> = std::iter::from_fn(|| places.take("provider", peer(1))).take(1000).collect();
         assert_eq!(held.len(), PER_PEER);

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn identity_is_no_coding() {
+    fn the_identity_content_coding_is_ignored() {
         let headers = |line: &'static str| {
             let mut headers = HeaderMap::new();
             headers.append(CONTENT_ENCODING, HeaderValue::from_static(line));

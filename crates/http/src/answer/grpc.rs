@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_did_not_run_may_be_tried_again() {
+    fn grpc_unavailable_is_only_used_if_the_command_did_not_run() {
         for kind in ProblemKind::ALL {
             let usual = kind.status(Profile::Ietf);
             let given = status(kind.code(), usual);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_problem_becomes_a_head_and_nothing_else() {
+    fn a_problem_becomes_a_grpc_status_without_a_body() {
         let problem = Problem::new(ProblemKind::MissingKey, "100 % of calls need a key \u{fc}");
         let answer = as_grpc(told(&problem, Profile::Ietf));
         assert_eq!(answer.status(), StatusCode::OK);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_of_the_service_stay_as_they_are() {
+    fn answers_of_the_service_are_not_converted_to_grpc() {
         let mut answer = Response::new(Body::full("bytes"));
         *answer.status_mut() = StatusCode::BAD_GATEWAY;
         assert_eq!(as_grpc(answer).status(), StatusCode::BAD_GATEWAY);

@@ -75,7 +75,7 @@ async fn a_second_request_replays_the_first_response() {
 }
 
 #[tokio::test]
-async fn both_spellings_of_a_key_are_the_same_key() {
+async fn a_quoted_key_and_a_bare_key_are_the_same_key() {
     let lab = Lab::new().await;
     lab.send(pay("{}")).await;
     for spelling in [format!("\"{KEY}\""), format!("\"{KEY}\";v=1"), format!("  {KEY}\t")] {
@@ -109,7 +109,7 @@ async fn a_changed_request_is_a_mismatch() {
 }
 
 #[tokio::test]
-async fn the_same_json_in_other_words_is_the_same_request() {
+async fn equal_json_in_another_spelling_is_replayed() {
     let lab = Lab::new().await;
     let first = lab.send(pay(r#"{"amount":1,"to":"ä"}"#)).await;
     for body in ["{ \"to\" : \"\\u00e4\", \"amount\" : 1.0 }\n", r#"{"to":"ä","amount":10e-1}"#] {
@@ -122,7 +122,7 @@ async fn the_same_json_in_other_words_is_the_same_request() {
 }
 
 #[tokio::test]
-async fn a_mismatch_is_told_before_in_progress() {
+async fn a_changed_request_gets_422_while_the_first_still_runs() {
     let lab = Lab::policy(|policy| policy.wait = Duration::ZERO).await;
     let address = lab.address;
     let first = tokio::spawn(pay("{}").doing("gate").to(address));
@@ -190,7 +190,7 @@ async fn a_waiter_never_executes() {
 }
 
 #[tokio::test]
-async fn an_accepted_duplicate_is_told_where_to_ask() {
+async fn an_accepted_duplicate_gets_202_with_the_operation_address() {
     let lab = Lab::policy(|policy| {
         policy.wait = Duration::ZERO;
         policy.in_progress = InProgress::Accepted;
@@ -270,7 +270,7 @@ async fn request_without_a_caller_is_refused() {
 }
 
 #[tokio::test]
-async fn requests_that_are_not_commands_pass_as_they_came() {
+async fn requests_that_are_not_commands_pass_without_a_record() {
     let lab =
         Lab::with(|builder| builder.operation(Operation::new("payments.replace", "PUT /payments/{id}")))
             .await;
@@ -334,7 +334,7 @@ async fn a_request_that_is_too_old_is_refused() {
 }
 
 #[tokio::test]
-async fn a_handler_knows_its_operation_and_nobody_else_speaks_for_semel() {
+async fn a_handler_sees_its_operation_id_and_forged_semel_fields_are_removed() {
     let lab = Lab::new().await;
     let reply = lab
         .send(
@@ -351,7 +351,7 @@ async fn a_handler_knows_its_operation_and_nobody_else_speaks_for_semel() {
 }
 
 #[tokio::test]
-async fn a_response_that_is_not_protected_cannot_speak_as_semel_either() {
+async fn an_unprotected_response_loses_forged_semel_fields() {
     let lab = Lab::new().await;
     let reply = lab.send(pay("").method("GET").doing("forged")).await;
     assert_eq!((reply.header("semel-outcome"), reply.header("idempotency-replayed")), (None, None));

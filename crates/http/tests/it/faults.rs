@@ -36,7 +36,7 @@ async fn replays_in_memory_are_answered_without_a_store() {
 }
 
 #[tokio::test]
-async fn an_unconfirmed_claim_runs_nothing_and_is_taken_back() {
+async fn an_unconfirmed_claim_gets_503_and_its_key_is_freed() {
     for fault in [Fault::AnswerLost, Fault::Hangs] {
         let lab = Lab::with(|builder| builder.store_timeout(Duration::from_millis(200))).await;
         lab.store.script(move |call| (call == Call::Claim).then_some(fault));
@@ -58,7 +58,7 @@ async fn an_unconfirmed_claim_runs_nothing_and_is_taken_back() {
 }
 
 #[tokio::test]
-async fn a_claim_that_is_found_again_after_its_lease_has_ended_is_taken_back() {
+async fn a_resent_claim_found_after_its_lease_gets_503_and_frees_the_key() {
     let lab = Lab::new().await;
     let sqlite = lab.sqlite.clone();
     lab.store.resend_claim(move || sqlite.shift_clock(Duration::from_secs(31)));
@@ -121,7 +121,7 @@ async fn a_claim_without_time_to_begin_replays_the_other_execution() {
 }
 
 #[tokio::test]
-async fn a_claim_that_is_found_again_where_an_ended_lease_frees_its_key_holds_no_reference() {
+async fn a_resent_claim_found_after_its_lease_frees_the_business_reference() {
     let lab = Lab::with(|builder| {
         let orders = Operation::new("orders", "POST /payments").business_reference("/order");
         builder.operation(orders.with(|policy| policy.on_lease_expired = OnLeaseExpired::Rerun))
@@ -137,7 +137,7 @@ async fn a_claim_that_is_found_again_where_an_ended_lease_frees_its_key_holds_no
 }
 
 #[tokio::test]
-async fn a_lost_answer_to_a_completion_is_found_out() {
+async fn a_completion_whose_answer_was_lost_is_resent_and_replayed() {
     let lab = Lab::new().await;
     let mut lost = false;
     lab.store.script(move |call| {
@@ -234,7 +234,7 @@ async fn a_response_refused_by_a_store_that_then_goes_away_is_settled_later() {
 }
 
 #[tokio::test]
-async fn a_waiter_is_not_told_that_nothing_ran_while_it_runs() {
+async fn a_waiter_survives_a_store_outage_and_gets_the_replay() {
     let lab = Lab::policy(|_| {}).await;
     let policy = semel_core::Policy { wait: Duration::from_millis(300), ..semel_core::Policy::default() };
     let (second, _) = lab.second(policy).await;

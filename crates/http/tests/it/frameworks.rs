@@ -31,7 +31,7 @@ async fn axum_over_http2_is_protected_as_over_http1() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_that_nothing_holds_up_waits_for_no_clock() {
+async fn an_undelayed_command_is_answered_without_waiting_for_a_timer() {
     let service = tower::service_fn(|_: Request<semel_http::Body>| async {
         Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"paid"))))
     });
@@ -52,7 +52,7 @@ async fn a_command_that_nothing_holds_up_waits_for_no_clock() {
 }
 
 #[tokio::test]
-async fn plain_hyper_is_protected_too() {
+async fn a_plain_hyper_service_behind_the_layer_replays_responses() {
     let count = Arc::new(AtomicUsize::new(0));
     let counter = count.clone();
     let service = tower::service_fn(move |request: Request<semel_http::Body>| {

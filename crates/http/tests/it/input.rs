@@ -51,7 +51,7 @@ async fn a_truncated_chunked_body_claims_nothing() {
 }
 
 #[tokio::test]
-async fn header_fields_with_control_bytes_reach_nobody() {
+async fn a_request_with_control_bytes_in_a_header_field_is_refused() {
     let lab = Lab::new().await;
     let request = String::from_utf8(pay("{}").with("x-note", "MARK").into_bytes()).expect("it is text");
     for bad in ["\u{0}", "\u{1}", "\u{7f}", "a\rb", "a\n\u{0}b"] {
@@ -65,7 +65,7 @@ async fn header_fields_with_control_bytes_reach_nobody() {
 }
 
 #[tokio::test]
-async fn json_that_is_none_passes_as_raw_bytes() {
+async fn a_malformed_json_body_is_executed_and_compared_as_raw_bytes() {
     let lab = Lab::new().await;
     let deep = "[".repeat(100_000);
     let bodies: [Bytes; 6] = [

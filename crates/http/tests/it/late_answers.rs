@@ -157,7 +157,7 @@ async fn a_late_answer_settles_its_unknown_record() {
 }
 
 #[tokio::test]
-async fn a_late_word_that_nothing_ran_frees_the_key() {
+async fn a_late_not_executed_response_frees_the_key() {
     let lab = Lab::new(LONG);
     lab.send("alice", "k", "not-executed").await;
     lab.becomes("unknown").await;
@@ -168,7 +168,7 @@ async fn a_late_word_that_nothing_ran_frees_the_key() {
 }
 
 #[tokio::test]
-async fn the_rest_of_a_late_word_that_nothing_ran_is_not_waited_for() {
+async fn a_late_not_executed_response_frees_the_key_before_its_body_ends() {
     let lab = Lab::new(Some(Duration::from_millis(500)));
     lab.send("alice", "k", "not-executed, stalls").await;
     lab.gate.add_permits(1);
@@ -177,7 +177,7 @@ async fn the_rest_of_a_late_word_that_nothing_ran_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn a_word_that_nothing_ran_counts_although_the_rest_of_it_takes_too_long() {
+async fn a_not_executed_response_whose_body_stalls_frees_the_key() {
     let lab = Lab::new(LONG);
     lab.gate.add_permits(1);
     let answer = lab.send("alice", "k", "not-executed, stalls").await;
@@ -215,7 +215,7 @@ async fn a_late_answer_is_read_no_longer_than_its_time() {
 }
 
 #[tokio::test]
-async fn a_late_word_that_is_fenced_is_raised_as_a_contradiction() {
+async fn a_late_answer_that_is_fenced_is_noted_as_a_contradiction() {
     let lab = Lab::new(LONG);
     lab.send("alice", "k", "answer").await;
     let unknown = lab.becomes("unknown").await;
@@ -249,7 +249,7 @@ async fn a_shutdown_does_not_wait_for_a_late_answer() {
 }
 
 #[tokio::test]
-async fn one_caller_cannot_take_all_places_of_those_who_listen() {
+async fn one_caller_cannot_take_all_places_for_late_answers() {
     let lab = Arc::new(Lab::new(LONG));
     let send_all = async |user: &'static str, count: usize| {
         let mut sending = tokio::task::JoinSet::new();

@@ -45,7 +45,7 @@ fn is_over_quota(reply: &Reply) -> bool {
 }
 
 #[tokio::test]
-async fn new_keys_are_refused_when_they_are_used_up_and_known_ones_are_not() {
+async fn a_caller_over_its_new_key_quota_still_gets_replays_of_known_keys() {
     let lab = Lab::limited(of_caller(new_keys(3))).await;
     for number in 0..3 {
         assert_eq!(lab.send(numbered(number)).await.status, 201);
@@ -82,7 +82,7 @@ async fn a_retry_goes_on_where_only_the_store_knows_its_key() {
 }
 
 #[tokio::test]
-async fn a_tenants_callers_share_what_it_may_use_and_other_tenants_do_not_notice() {
+async fn callers_share_the_quota_of_their_tenant_and_not_of_other_tenants() {
     let lab = Lab::limited(of_tenant(new_keys(2))).await;
     assert_eq!(lab.send(numbered(0).set("x-user", "alice")).await.status, 201);
     assert_eq!(lab.send(numbered(0).set("x-user", "bob")).await.status, 201);
@@ -108,7 +108,7 @@ async fn a_refusal_of_the_tenant_takes_nothing_from_the_caller() {
 }
 
 #[tokio::test]
-async fn of_many_new_keys_at_once_as_many_run_as_may() {
+async fn concurrent_new_keys_run_up_to_their_rate_limit() {
     let lab = Arc::new(Lab::limited(of_caller(new_keys(10))).await);
     let requests: Vec<_> = (0..60)
         .map(|number| {
@@ -220,7 +220,7 @@ async fn a_request_that_is_kept_counts_until_its_outcome_is_known() {
 }
 
 #[tokio::test]
-async fn commands_that_wait_for_a_worker_are_kept_keys_as_well() {
+async fn waiting_async_commands_count_as_active_keys() {
     let cap = Allowance { active_keys: Some(2), ..Allowance::default() };
     let later = |policy: &mut Policy| policy.mode = semel_core::policy::Mode::Async;
     let lab = Lab::limited_with(of_caller(cap), |builder| {
@@ -234,7 +234,7 @@ async fn commands_that_wait_for_a_worker_are_kept_keys_as_well() {
 }
 
 #[tokio::test]
-async fn a_store_that_cannot_count_lets_nothing_new_in() {
+async fn a_new_key_gets_503_while_the_store_cannot_count() {
     let folder = tempfile::TempDir::new().expect("there is room for a test");
     let elsewhere = SqliteStore::open(folder.path().join("usage.db")).expect("a new file can be opened");
     let file = rusqlite::Connection::open(folder.path().join("usage.db")).expect("the file opens");

@@ -65,7 +65,7 @@ async fn a_busy_answer_frees_the_key() {
 }
 
 #[tokio::test]
-async fn the_handlers_word_goes_before_its_status() {
+async fn a_declared_outcome_decides_over_the_status_and_is_not_forwarded() {
     let lab = Lab::new().await;
     let first = lab.send(pay("{}").doing("status-500 outcome-final")).await;
     assert_eq!(first.header("semel-outcome"), None, "that is between the handler and us");
@@ -181,7 +181,7 @@ async fn a_stream_reaches_the_first_caller_only() {
 }
 
 #[tokio::test]
-async fn an_executor_that_was_overruled_gets_the_records_truth() {
+async fn an_executor_overruled_by_a_verdict_returns_the_recorded_response() {
     let lab = Lab::new().await;
     let request = tokio::spawn(pay("{}").doing("hold").to(lab.address));
     lab.begun().await;
@@ -249,7 +249,7 @@ async fn a_shutdown_claims_nothing_and_waits_for_what_runs() {
 }
 
 #[tokio::test]
-async fn a_shutdown_hands_what_is_left_to_unknown() {
+async fn a_shutdown_abandons_running_commands_as_unknown_after_its_drain() {
     let lab = Lab::new().await;
     let running = tokio::spawn(pay("{}").doing("hold").to(lab.address));
     lab.begun().await;
@@ -336,7 +336,7 @@ async fn an_answer_for_which_there_is_no_memory_reaches_the_first_caller_only() 
 }
 
 #[tokio::test]
-async fn an_unknown_outcome_says_what_its_executor_saw() {
+async fn an_unknown_record_holds_the_observation_of_its_executor() {
     for (what, seen) in [
         ("status-500", "POST /payments: answered with 500 Internal Server Error"),
         ("panic-after", "POST /payments: the handler panicked"),

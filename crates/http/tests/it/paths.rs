@@ -9,7 +9,7 @@ use semel_http::{IdempotencyLayer, Operation};
 use crate::lab::{Lab, identify, pay, problem};
 
 #[tokio::test]
-async fn one_command_in_two_spellings_is_one() {
+async fn two_spellings_of_a_path_are_one_command_and_the_second_is_replayed() {
     let lab = Lab::new().await;
     assert_eq!(lab.send(pay("{}").target("/p%61yments/%37")).await.status, 201);
     let again = lab.send(pay("{}").target("/payments/7")).await;
@@ -48,7 +48,7 @@ async fn path_without_a_canonical_form_runs_nothing() {
 }
 
 #[tokio::test]
-async fn a_service_says_what_it_takes_for_the_same_and_what_it_needs() {
+async fn operations_and_passes_set_the_spellings_and_path_exceptions_they_admit() {
     let lab = Lab::with(|builder| {
         let spelled = |policy: &mut semel_core::Policy| {
             policy.trailing_slash = Spelling::Same;
@@ -74,7 +74,7 @@ async fn a_service_says_what_it_takes_for_the_same_and_what_it_needs() {
 }
 
 #[test]
-fn routes_that_become_one_are_refused() {
+fn routes_with_the_same_normalized_path_are_refused() {
     let refused = |operations: Vec<Operation>| {
         let store = std::sync::Arc::new(semel_stores::MemoryStore::new());
         let builder = IdempotencyLayer::builder(store).identify(identify);
@@ -100,7 +100,7 @@ fn routes_that_become_one_are_refused() {
 }
 
 #[tokio::test]
-async fn a_worker_carries_out_what_was_kept_in_the_one_form() {
+async fn two_spellings_of_an_async_command_share_one_record() {
     let later = |policy: &mut semel_core::Policy| {
         policy.mode = Mode::Async;
         policy.letter_case = Spelling::Same;

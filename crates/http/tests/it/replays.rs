@@ -50,7 +50,7 @@ async fn a_replay_gives_no_cookie_and_is_not_to_be_cached() {
 }
 
 #[tokio::test]
-async fn a_replay_has_the_trailers_too() {
+async fn a_replay_has_the_trailers_of_the_first_response() {
     let lab = Lab::new().await;
     for (replayed, http2) in [(false, false), (true, false), (true, true)] {
         let request = pay("{}").doing("trailers").with("te", "trailers");
@@ -83,7 +83,7 @@ impl AsRef<[u8]> for ReadBuffer {
 }
 
 #[tokio::test]
-async fn a_replay_from_memory_does_not_hold_what_the_answer_was_read_into() {
+async fn a_replay_from_memory_does_not_keep_the_read_buffer_of_the_response() {
     let owner: Arc<[u8]> = vec![b'x'; 8192].into();
     let answer = Arc::new(Mutex::new(Some(Bytes::from_owner(ReadBuffer(owner.clone())))));
     let service = tower::service_fn(move |_: Request<semel_http::Body>| {

@@ -61,7 +61,7 @@ async fn an_operation_without_a_result_says_so() {
 }
 
 #[tokio::test]
-async fn only_get_is_answered_there() {
+async fn an_operation_resource_refuses_post_with_405() {
     let lab = Lab::new().await;
     let reply = lab.send(pay("{}").target("/.well-known/semel/operations/x")).await;
     assert_eq!((reply.status.as_u16(), reply.header("allow")), (405, Some("GET, HEAD")));

@@ -22,7 +22,7 @@ async fn the_advice_about_a_server_error_follows_its_record() {
 }
 
 #[tokio::test]
-async fn the_handlers_word_decides_before_its_status() {
+async fn the_retry_advice_follows_the_declared_outcome_before_the_status() {
     for (doing, advice) in [
         ("not-executed", Some("same-key")),
         ("status-429", Some("same-key")),

@@ -23,7 +23,7 @@ impl Lab {
 }
 
 #[tokio::test]
-async fn a_second_attempt_is_told_from_a_first() {
+async fn the_answer_decision_tells_an_execution_from_a_reacquisition() {
     let lab = Lab::new().await;
     assert_eq!(lab.seen(pay("{}")).await, Some(AnswerDecision::Executed));
     assert_eq!(lab.seen(pay("{}")).await, Some(AnswerDecision::Replayed));

@@ -262,7 +262,7 @@ async fn a_response_without_a_body_is_stored_whole() {
 }
 
 #[tokio::test]
-async fn a_retry_gets_what_is_at_the_address_by_now() {
+async fn a_retry_fetches_the_current_representation_of_a_referenced_result() {
     let lab = Lab::new(StoreResponse::Reference).await;
     let first = lab.send(pay("{}")).await;
     assert!(!lab.stores_canaries().await);
@@ -331,7 +331,7 @@ async fn another_request_under_the_key_is_refused_before_anything_is_fetched() {
 }
 
 #[tokio::test]
-async fn an_address_elsewhere_is_given_and_never_fetched() {
+async fn a_stored_foreign_or_odd_address_is_returned_and_never_fetched() {
     for address in [
         "http://evil.example/payments/1",
         "//evil.example/payments/1",
@@ -438,7 +438,7 @@ async fn duplicates_that_wait_get_the_same() {
 }
 
 #[tokio::test]
-async fn the_result_of_an_asynchronous_command_is_fetched_too() {
+async fn an_asynchronous_result_is_fetched_or_reported_as_not_retained() {
     for stored in [StoreResponse::Headers, StoreResponse::Reference] {
         let lab = Lab::with(stored, |policy| policy.mode = Mode::Async, |builder| builder).await;
         let options = WorkerOptions { poll: Duration::from_millis(5), ..WorkerOptions::default() };
@@ -489,7 +489,7 @@ async fn a_service_that_does_not_answer_is_not_waited_for() {
 }
 
 #[tokio::test]
-async fn the_mark_of_a_replay_is_that_of_the_profile() {
+async fn a_fetched_replay_in_the_stripe_profile_has_its_replay_header() {
     let lab = Lab::with(StoreResponse::Reference, |policy| policy.profile = Profile::Stripe, |b| b).await;
     lab.send(pay("{}")).await;
     let again = lab.send(pay("{}")).await;

@@ -38,7 +38,7 @@ fn a_layer_on_a_store_that_promises_less_is_not_built() {
 }
 
 #[tokio::test]
-async fn nothing_runs_while_the_store_has_dropped_below_the_need() {
+async fn an_operation_does_not_run_while_the_store_is_below_its_required_tier() {
     let lab = Lab::with(|builder| builder.operation(payments())).await;
     let first = lab.send(pay("{}")).await;
     assert_eq!((first.status.as_u16(), lab.count()), (201, 1));
@@ -84,7 +84,7 @@ async fn records_are_read_from_the_store_while_nothing_runs() {
 }
 
 #[tokio::test]
-async fn a_profile_has_its_own_words_for_it() {
+async fn the_stripe_profile_gets_503_when_the_store_tier_drops() {
     let stripe = |policy: &mut Policy| policy.profile = Profile::Stripe;
     let lab = Lab::with(|builder| builder.operation(payments().with(stripe))).await;
     lab.store.promise(Tier::Two);

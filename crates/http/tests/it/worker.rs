@@ -132,7 +132,7 @@ async fn claim_for_later(lab: &Later, tenant: &str, key: &str, bytes: StoredRequ
 }
 
 #[tokio::test]
-async fn any_number_of_unreadable_commands_is_passed_over() {
+async fn a_worker_skips_700_unreadable_commands() {
     for kept in [Later::in_memory(), Later::in_a_file()] {
         let lab = Later::with(kept, |builder| builder.defaults(later())).await;
         for number in 0..700 {
@@ -260,7 +260,7 @@ async fn a_former_name_is_carried_out_under_the_new_one() {
 }
 
 #[tokio::test]
-async fn a_claim_that_could_not_be_confirmed_is_left_to_a_worker_and_nobody_is_told_that_nothing_ran() {
+async fn an_unconfirmed_async_claim_answers_unknown_and_a_worker_executes_it() {
     for fault in [Fault::AnswerLost, Fault::Hangs] {
         let lab = Later::with(Later::in_a_file(), |builder| {
             builder.defaults(later()).store_timeout(Duration::from_millis(200))
@@ -278,7 +278,7 @@ async fn a_claim_that_could_not_be_confirmed_is_left_to_a_worker_and_nobody_is_t
 }
 
 #[tokio::test]
-async fn a_lost_answer_to_a_start_is_found_out() {
+async fn a_start_whose_answer_was_lost_runs_the_command_once() {
     let lab = Later::sqlite().await;
     let mut lost = false;
     lab.store.script(move |call| {
@@ -292,7 +292,7 @@ async fn a_lost_answer_to_a_start_is_found_out() {
 }
 
 #[tokio::test]
-async fn a_start_that_could_not_be_confirmed_is_taken_back() {
+async fn an_unconfirmed_start_is_undone_and_the_command_runs_once() {
     let lab = Later::sqlite().await;
     let mut calls = 0;
     lab.store.script(move |call| {
@@ -311,7 +311,7 @@ async fn a_start_that_could_not_be_confirmed_is_taken_back() {
 }
 
 #[tokio::test]
-async fn a_start_that_is_found_again_after_its_lease_has_ended_is_taken_back() {
+async fn a_resent_start_found_after_its_lease_frees_the_key_unexecuted() {
     let clock = ManualClock::new();
     let lab = Later::with(Kept::Memory(clock.clone()), |builder| builder.defaults(later())).await;
     let mut calls = 0;
@@ -369,7 +369,7 @@ async fn several_workers_carry_out_each_command_once() {
 }
 
 #[tokio::test]
-async fn no_more_run_at_a_time_than_there_are_places() {
+async fn a_worker_runs_at_most_its_concurrency_of_commands_at_once() {
     let lab = Later::memory().await;
     let mut accepted = Vec::new();
     for number in 0..5 {
@@ -389,7 +389,7 @@ async fn no_more_run_at_a_time_than_there_are_places() {
 }
 
 #[tokio::test]
-async fn a_worker_that_is_stopped_settles_what_it_has_begun() {
+async fn a_stopped_worker_settles_its_running_command_and_starts_no_other() {
     let lab = Later::memory().await;
     let (stop, ended) = lab.work();
     let begun = lab.send(pay("{}").doing("gate")).await;
@@ -406,7 +406,7 @@ async fn a_worker_that_is_stopped_settles_what_it_has_begun() {
 }
 
 #[tokio::test]
-async fn a_shutdown_waits_for_what_a_worker_has_begun() {
+async fn a_shutdown_waits_for_the_running_command_of_a_worker() {
     let lab = Later::memory().await;
     let (_stop, ended) = lab.work_with(WorkerOptions { concurrency: 1, ..EAGER });
     let begun = lab.send(pay("{}").doing("gate")).await;
@@ -425,7 +425,7 @@ async fn a_shutdown_waits_for_what_a_worker_has_begun() {
 }
 
 #[tokio::test]
-async fn a_shutdown_hands_what_is_left_to_unknown() {
+async fn a_shutdown_abandons_the_commands_of_a_worker_as_unknown() {
     let lab = Later::memory().await;
     lab.work();
     let begun = lab.send(pay("{}").doing("gate")).await;
@@ -437,7 +437,7 @@ async fn a_shutdown_hands_what_is_left_to_unknown() {
 }
 
 #[tokio::test]
-async fn a_service_that_has_the_layer_around_it_is_called_all_the_same() {
+async fn a_worker_can_call_a_service_already_wrapped_in_the_layer() {
     let lab = Later::memory().await;
     tokio::spawn(lab.layer.worker(lab.app.clone().layer(lab.layer.clone()), EAGER).run());
     let accepted = lab.send(pay("{}").doing("status-409 outcome-final")).await;

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_says_who_it_is() {
+    fn an_admin_token_identifies_its_holder_and_role() {
         let access = access();
         for scheme in ["Bearer", "bearer", "BEARER"] {
             let alice = access.identify(&headers(&[&format!("{scheme} {ALICE}")])).expect("she is known");

@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_newcomer_takes_the_place_of_one_that_waits() {
+    fn a_new_admin_connection_evicts_an_idle_one_before_a_busy_one() {
         let open = Open::default();
         let places: Vec<_> = (0..3).map(|_| open.enter(3)).collect();
         places[0].is_busy.store(true, Ordering::Relaxed);

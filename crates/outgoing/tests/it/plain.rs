@@ -35,7 +35,7 @@ async fn a_whole_answer_is_read_and_no_redirect_is_followed() {
 }
 
 #[tokio::test]
-async fn half_an_answer_is_an_error_that_says_so() {
+async fn a_truncated_response_is_an_error_that_names_the_truncation() {
     for (answer, told) in [
         ("", "no answer: "),
         ("HTTP/1.1 200 OK\r\n", "no answer: "),

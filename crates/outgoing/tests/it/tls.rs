@@ -40,7 +40,7 @@ fn refused(answer: Result<String, Error>, why: &str) {
 }
 
 #[tokio::test]
-async fn only_a_server_that_proves_its_name_gets_a_request() {
+async fn a_request_is_sent_only_to_a_server_with_a_valid_certificate() {
     let (authority, stranger) = (authority(), Authority::new());
     let server = Server::start(ANSWER, Then::Close).await;
     let port = authority.encrypt("server", server.address).await;

@@ -109,7 +109,7 @@ async fn a_drain_lets_a_running_command_end_and_claims_no_more() {
 }
 
 #[tokio::test]
-async fn upkeep_once_removes_what_has_expired_by_the_clock_of_a_test() {
+async fn upkeep_once_removes_records_expired_by_a_manual_clock() {
     let clock = ManualClock::new();
     let store = Arc::new(MemoryStore::with_clock(clock.clone()));
     let semel = semel(store);

@@ -190,7 +190,7 @@ fn the_example_of_the_page_passes() {
 }
 
 #[test]
-fn the_table_of_the_page_is_what_is_printed() {
+fn the_table_on_the_audit_page_matches_the_printed_report() {
     let said = text(&audit(BANK, &[]).stdout);
     let shown = PAGE.split("```text\n").nth(1).and_then(|rest| rest.split("```").next());
     for line in shown.expect("there is one").lines().filter(|line| !line.is_empty() && *line != "  …") {

@@ -16,7 +16,7 @@ pub(crate) fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn wrong_use_exits_with_2_and_says_what_is_right() {
+fn wrong_arguments_exit_with_2_and_the_message_names_the_right_ones() {
     let folder = TempDir::new().expect("there is room");
     let wrong = run(folder.path(), &["serve", "--ttl", "5x"]);
     assert_eq!(wrong.status.code(), Some(2));
@@ -89,7 +89,7 @@ fn a_configuration_is_checked_and_shown_with_its_sources() {
 }
 
 #[test]
-fn a_check_is_told_to_programs_too() {
+fn config_check_with_json_reports_errors_and_warnings_with_their_place() {
     let folder = TempDir::new().expect("there is room");
     let check = |file: &str| {
         std::fs::write(folder.path().join("semel.toml"), file).expect("there is room");
@@ -284,7 +284,7 @@ fn a_fingerprint_tells_why_two_requests_differ() {
 }
 
 #[test]
-fn a_fingerprint_leaves_out_what_the_configuration_leaves_out() {
+fn the_fingerprint_command_applies_exclusions_of_the_configuration() {
     let folder = TempDir::new().expect("there is room");
     let write =
         |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("there is room");
@@ -430,7 +430,7 @@ fn the_demo_proves_what_it_claims() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_named_with_what_to_do() {
+fn an_occupied_port_exits_with_2_and_advises_another_port() {
     let folder = TempDir::new().expect("there is room");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let address = taken.local_addr().expect("it is bound").to_string();

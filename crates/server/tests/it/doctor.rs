@@ -127,7 +127,7 @@ async fn a_running_gateway_is_found_healthy_and_is_not_disturbed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn people_get_a_line_for_each_check_and_one_for_what_to_do() {
+async fn the_doctor_prints_a_line_for_each_check_and_its_advice_below() {
     let (folder, upstream) = (used(), Upstream::start().await);
     let (upstream, nobody) = (format!("http://{}", upstream.address), nobody().await.to_string());
     let token = "[[admin.token]]\nname = \"a\"\nrole = \"viewer\"\ncommand = [\"print-the-token\"]\n";
@@ -303,7 +303,7 @@ fn a_damaged_index_is_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upstream_that_is_away_is_told_from_one_that_says_nothing() {
+async fn an_unreachable_upstream_fails_the_check_and_a_silent_one_warns() {
     let folder = used();
     let refusing = nobody().await;
     let refused = doctor(folder.path(), &["--upstream", &format!("http://{refusing}")]);
@@ -403,7 +403,7 @@ fn proxies_that_are_everybody_and_a_store_in_memory_are_warned_of() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn records_that_wait_for_somebody_are_shown_also_after_a_crash() {
+async fn the_doctor_warns_of_unknown_and_overdue_records_after_a_crash() {
     let (site, upstream, mut gateway) = lab(&["--timeout", "300ms"]).await;
     let folder = site.folder.path();
     let lost = gateway.send(pay("{}").doing("gate")).await;

@@ -88,7 +88,7 @@ fn differences_of_two_requests_are_named_by_pointer() {
 }
 
 #[test]
-fn the_same_command_in_another_spelling_is_the_same() {
+fn bodies_that_differ_only_in_spelling_are_the_same_command() {
     let desk = Desk::new(
         r#"{"amount":1,"to":"ä","sentAt":1}"#,
         "{ \"to\": \"\\u00e4\",\n\"sentAt\":1, \"amount\": 1.0}",

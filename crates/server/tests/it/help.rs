@@ -148,7 +148,7 @@ fn everything(names: &[String], command: &Command, stores: &Stores) -> String {
 }
 
 #[test]
-fn every_command_says_what_it_is_for_and_what_is_wrong() {
+fn help_and_error_texts_of_every_command_match_their_snapshots() {
     let stores = Stores::new();
     let mut files = Vec::new();
     let mut differences = Vec::new();

@@ -231,7 +231,7 @@ async fn payments_of(gateway: &Gateway) -> [String; 4] {
 }
 
 #[tokio::test]
-async fn the_store_is_compared_with_what_the_provider_did() {
+async fn reconcile_ledger_compares_the_store_with_the_file_of_the_provider() {
     let (site, _upstream, _gateway, [first, second, declined, lost]) = payments().await;
     let write = |name: &str, text: String| {
         std::fs::write(site.folder.path().join(name), text).expect("there is room");
@@ -312,7 +312,7 @@ async fn answer(State(provider): State<Provider>, headers: HeaderMap, uri: axum:
 }
 
 #[tokio::test]
-async fn an_address_that_does_not_answer_with_a_ledger_is_told() {
+async fn a_ledger_url_without_a_ledger_is_refused_with_the_reason() {
     let provider = Provider::default();
     let address = provider.start().await;
     let folder = folder(&[("ours.csv", "id\na\n")]);
@@ -379,7 +379,7 @@ async fn a_ledger_is_read_over_tls_from_a_provider_that_proves_its_name() {
 }
 
 #[tokio::test]
-async fn a_ledger_whose_end_nobody_can_see_is_not_compared() {
+async fn a_ledger_without_content_length_or_chunks_is_refused() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = listener.local_addr().expect("it is bound");
     tokio::spawn(async move {
@@ -418,7 +418,7 @@ async fn more_than(gateway: &Gateway, name: &str, least: f64) {
 const RUNS: &str = "idempotency_ledger_runs_total";
 
 #[tokio::test]
-async fn a_gateway_compares_on_a_schedule_and_shows_what_it_finds() {
+async fn a_gateway_compares_ledgers_on_a_schedule_and_reports_findings() {
     let provider = Provider::default();
     let theirs = provider.start().await;
     let (site, upstream) = (Site::new(), Upstream::start().await);
@@ -535,7 +535,7 @@ async fn a_ledger_that_is_too_large_or_too_slow_is_not_waited_for() {
 
 /// Runs the examples on ledgers in `docs/src/how-to/ledger.md`. Those about the store are tested above.
 #[test]
-fn the_page_about_ledgers_does_what_it_says() {
+fn the_examples_of_the_ledger_page_work_as_shown() {
     let page = std::fs::read_to_string(root().join("docs/src/how-to/ledger.md")).expect("it is there");
     let folder = TempDir::new().expect("there is room");
     let write =

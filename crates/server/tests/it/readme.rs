@@ -23,7 +23,7 @@ const ELSEWHERE: [(&str, &str); 2] = [
 const RECORDING: &str = "docs/src/start/demo.md";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_command_of_the_readme_does_what_it_says() {
+async fn every_command_of_the_readme_prints_the_shown_output() {
     let readme = std::fs::read_to_string(root().join("README.md")).expect("it is there");
     let mut session = Session::new();
     let (mut said, mut tried) = (String::new(), 0);
@@ -74,7 +74,7 @@ async fn the_commands_of_the_page_on_unknown_outcomes_settle_one() {
 }
 
 #[test]
-fn the_readme_counts_right() {
+fn the_readme_states_the_real_numbers_of_cases_and_broken_stores() {
     use semel_testkit::{broken::Flaw, conformance::CASES};
     let readme = std::fs::read_to_string(root().join("README.md")).expect("it is there");
     for count in [format!("one suite of {} cases", CASES.len()), format!("reject {} stores", Flaw::ALL.len())]

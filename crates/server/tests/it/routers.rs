@@ -139,7 +139,7 @@ async fn seen(address: SocketAddr) -> HashSet<String> {
 
 /// Settings under which Express gets a disguised route: the test must notice.
 #[tokio::test]
-async fn a_wrong_word_about_express_is_noticed() {
+async fn wrong_path_settings_for_express_are_detected() {
     let express = Program::start(node("express_service.mjs").arg("express").arg(routes()));
     let other = "trailing_slash = \"other\"\nletter_case = \"other\"\n";
     let trying = tokio::spawn(async move { try_behind("express", express.address, other).await });
@@ -182,7 +182,7 @@ async fn try_behind(framework: &str, address: SocketAddr, settings: &str) {
 const SAME: &str = "trailing_slash = \"same\"\nletter_case = \"same\"\n";
 
 #[tokio::test]
-async fn nothing_reaches_a_route_of_express_around_its_rule() {
+async fn no_spelling_reaches_a_route_of_express_around_its_rule() {
     for package in ["express", "express4"] {
         let express = Program::start(node("express_service.mjs").arg(package).arg(routes()));
         try_behind(package, express.address, "").await;
@@ -191,7 +191,7 @@ async fn nothing_reaches_a_route_of_express_around_its_rule() {
 }
 
 #[tokio::test]
-async fn nothing_reaches_a_route_of_fastapi_around_its_rule() {
+async fn no_spelling_reaches_a_route_of_fastapi_around_its_rule() {
     let fastapi = Program::start(python("fastapi_service.py").arg(routes()));
     try_behind("fastapi", fastapi.address, "").await;
     try_behind("fastapi", fastapi.address, SAME).await;
@@ -211,7 +211,7 @@ async fn list(State(seen): State<SeenCases>) -> String {
 }
 
 #[tokio::test]
-async fn nothing_reaches_a_route_of_axum_around_its_rule() {
+async fn no_spelling_reaches_a_route_of_axum_around_its_rule() {
     let seen = SeenCases::default();
     let mut app = Router::new().route("/seen", get(list));
     for (name, path) in ROUTES {

@@ -81,7 +81,7 @@ pub(crate) fn masked(text: &str) -> String {
 }
 
 #[test]
-fn masks_hide_what_changes_and_nothing_else() {
+fn masks_replace_only_ids_times_and_random_ports() {
     let text =
         "01a1df32-caa3-786d-a196-45c465f24292 at 2026-11-15T12:33:01.5Z on 127.0.0.1:8080, 201 Created";
     assert_eq!(masked(text), "<ID> at <TIME> on 127.0.0.1:<PORT>, 201 Created");
@@ -89,7 +89,7 @@ fn masks_hide_what_changes_and_nothing_else() {
 }
 
 #[test]
-fn a_snapshot_that_is_not_so_is_told_with_its_line() {
+fn a_snapshot_difference_is_reported_with_the_expected_line() {
     let folder = tempfile::TempDir::new().expect("there is room");
     let file = folder.path().join("said.txt");
     if rewrites() {

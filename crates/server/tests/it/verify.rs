@@ -146,7 +146,7 @@ async fn passes_with(settings: &[&str], extra: &[&str]) {
 }
 
 #[tokio::test]
-async fn semel_keeps_every_rule_of_the_other_settings() {
+async fn verify_finds_no_broken_rule_in_semel_with_other_settings() {
     tokio::join!(
         passes_with(&["--profile", "stripe"], &["--profile", "stripe"]),
         passes_with(&["--in-progress", "accepted", "--wait", "0s"], &[]),
@@ -155,7 +155,7 @@ async fn semel_keeps_every_rule_of_the_other_settings() {
 }
 
 #[tokio::test]
-async fn a_problem_document_is_not_what_stripes_sdks_expect() {
+async fn verify_with_the_stripe_profile_reports_problem_documents_as_failures() {
     let (site, shop) = (Site::new(), Shop::open(Flaw::IgnoresKeys).await);
     let gateway = protect(&site, &shop, &[]);
     let mut arguments = everything(shop.address);
@@ -348,7 +348,7 @@ async fn answering(bytes: Vec<u8>) -> SocketAddr {
 }
 
 #[tokio::test]
-async fn no_answer_makes_it_panic() {
+async fn verify_never_panics_on_a_malformed_answer() {
     let mut endless = b"HTTP/1.1 200 OK\r\ncontent-length: 9999999\r\n\r\n".to_vec();
     endless.resize(3 << 20, b'x');
     let head =

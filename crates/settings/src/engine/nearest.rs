@@ -31,7 +31,7 @@ mod tests {
     const KNOWN: [&str; 5] = ["ttl", "tombstone_ttl", "timeout", "key_syntax", "lease"];
 
     #[test]
-    fn a_slip_of_the_finger_is_recognised() {
+    fn a_misspelled_setting_name_is_matched_to_the_nearest_known_one() {
         for (typed, meant) in [
             ("tll", "ttl"),
             ("tt", "ttl"),

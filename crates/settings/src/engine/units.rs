@@ -183,7 +183,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_panics(text in any::<String>()) {
+        fn parsing_any_text_as_a_duration_or_size_never_panics(text in any::<String>()) {
             parse_duration(&text);
             parse_size(&text);
         }

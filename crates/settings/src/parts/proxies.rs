@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_holds_what_shares_its_first_bits() {
+    fn an_address_range_contains_the_addresses_with_its_prefix() {
         for (text, inside, outside) in [
             ("127.0.0.1", "127.0.0.1", "127.0.0.2"),
             ("127.0.0.1", "::ffff:127.0.0.1", "::1"),

@@ -53,7 +53,7 @@ reap_batch     = 1000
 "#;
 
 #[test]
-fn nothing_at_all_gives_the_defaults() {
+fn empty_sources_give_the_default_settings() {
     let Loaded { config, warnings, rows, file } = loaded(&Sources::new());
     assert_eq!(file, None);
     assert_eq!(config, Config::default());
@@ -321,7 +321,7 @@ fn every_value_knows_where_it_came_from() {
 }
 
 #[test]
-fn encryption_keys_are_known_by_where_they_come_from() {
+fn encryption_keys_are_named_by_id_and_source_without_their_secret() {
     let text = r#"
 [encryption]
 current = "2026-11"

@@ -53,7 +53,7 @@ fn limits_are_read_as_people_write_them() {
 }
 
 #[test]
-fn limits_are_shown_as_they_are() {
+fn limits_are_shown_with_their_configured_values_and_sources() {
     let loaded = loaded(&file(LIMITS));
     let shown: Vec<String> = loaded.rows.iter().map(ToString::to_string).collect();
     for row in [
@@ -70,7 +70,7 @@ fn limits_are_shown_as_they_are() {
 }
 
 #[test]
-fn a_limit_that_means_nothing_is_refused() {
+fn zero_malformed_or_incomplete_limits_are_refused() {
     for (text, why) in [
         ("[limits]\ntenant_new_keys = \"0/s\"", "the count must be at least one"),
         ("[limits]\ntenant_new_keys = \"100\"", "expected a rate such as \"100/s\""),

@@ -69,17 +69,17 @@ fn line() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn any_text_is_a_file(text in any::<String>()) {
+    fn reading_settings_from_arbitrary_text_never_panics(text in any::<String>()) {
         prop_assert!(read(&file(&text)));
     }
 
     #[test]
-    fn any_lines_are_a_file(lines in proptest::collection::vec(line(), 0..12)) {
+    fn reading_settings_from_arbitrary_lines_never_panics(lines in proptest::collection::vec(line(), 0..12)) {
         prop_assert!(read(&file(&lines.join("\n"))));
     }
 
     #[test]
-    fn any_single_setting_is_a_file(table in 0..6_usize, name in name(), value in value()) {
+    fn reading_any_single_setting_never_panics(table in 0..6_usize, name in name(), value in value()) {
         let header = ["", "[server]", "[identity]", "[defaults]", "[[operation]]", "[maintenance]"][table];
         let text = format!("{header}\n{name} = {value}\n");
         prop_assert!(read(&file(&text)));

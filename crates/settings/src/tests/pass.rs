@@ -5,7 +5,7 @@ use http::Method;
 use super::*;
 
 #[test]
-fn a_pass_names_a_route_and_what_it_allows() {
+fn a_pass_is_read_with_its_route_and_its_exemptions() {
     let text = "[[pass]]\nmatch = \"GET /search/{*rest}\"\nallow = [\"body\"]\n";
     let route = Route { method: Method::GET, path: "/search/{*rest}".to_owned() };
     assert_eq!(config(text).pass, [PassConfig { route, allow: vec![Exemption::Body] }]);
@@ -20,7 +20,7 @@ fn a_pass_names_a_route_and_what_it_allows() {
 }
 
 #[test]
-fn a_pass_that_means_nothing_is_an_error() {
+fn a_pass_rule_without_effect_or_with_errors_is_refused() {
     for (text, message) in [
         ("[[pass]]\nmatch = \"GET /a\"\n", "every `[[pass]]` has a `match` and an `allow`"),
         ("[[pass]]\nallow = [\"body\"]\n", "every `[[pass]]` has a `match` and an `allow`"),

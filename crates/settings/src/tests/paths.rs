@@ -26,7 +26,7 @@ fn routes_and_aliases_have_the_one_form() {
 }
 
 #[test]
-fn two_that_become_one_are_refused() {
+fn operations_with_equal_or_ambiguous_routes_are_refused() {
     for (one, other, why) in [
         (
             "match = \"POST /p%61y\"",

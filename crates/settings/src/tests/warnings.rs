@@ -63,7 +63,7 @@ semel.toml:16:7: warning: `operation.b.key`: a command without a key passes unpr
 }
 
 #[test]
-fn credentials_that_are_kept_are_named_where_they_are_kept() {
+fn storing_credentials_without_encryption_gives_a_warning() {
     let warning = "credentials are stored unencrypted until their command is executed, and anybody who can \
                    read the store can act as the caller: set `[encryption]`";
     let text =
@@ -127,7 +127,7 @@ fn credentials_that_cross_a_network_in_the_clear_are_named() {
 }
 
 #[test]
-fn admin_tokens_are_seen_by_others_unless_they_are_encrypted() {
+fn admin_tokens_on_a_reachable_address_without_tls_give_a_warning() {
     let tls = "[admin_tls]\ncertificate = \"a.crt\"\nkey = \"a.key\"\n";
     let token = "[[admin.token]]\nname = \"a\"\nrole = \"viewer\"\nenv = \"A\"\n";
     let shown = |more: &str| warnings(&file(&format!("admin_listen = \"0.0.0.0:9090\"\n{token}{more}")));
@@ -137,7 +137,7 @@ fn admin_tokens_are_seen_by_others_unless_they_are_encrypted() {
 }
 
 #[test]
-fn a_long_memory_of_who_was_allowed_is_named() {
+fn an_authorize_cache_over_a_minute_gives_a_warning() {
     let shown = warnings(&Sources::new().flag("authorize-cache", "61s"));
     let warning = "a caller whose permission was revoked keeps access, and gets stored responses, for up to \
                    this time";
@@ -185,7 +185,7 @@ fn an_unknown_variable_is_a_warning_that_names_the_nearest() {
 }
 
 #[test]
-fn variables_for_others_mean_nothing() {
+fn environment_variables_that_are_no_settings_give_no_warning() {
     for name in ["SEMEL_CONFIG", "SEMEL_VECTORS", "SEMEL_TEST_POSTGRES", "SEMELTTL", "TTL", "PATH"] {
         let sources = Sources::new().variable(name, "x");
         assert_eq!(warnings(&sources), [""; 0], "{name}");
@@ -193,7 +193,7 @@ fn variables_for_others_mean_nothing() {
 }
 
 #[test]
-fn stripes_profile_asks_for_a_word_about_keys() {
+fn the_stripe_profile_without_a_key_setting_is_warned_of() {
     let operation = "[[operation]]\nname = \"a\"\nmatch = \"POST /a\"\nprofile = \"stripe\"\n";
     let shown = warnings(&file(operation)).join("\n");
     assert_eq!(
@@ -266,7 +266,7 @@ fn credentials_for_services_that_cross_a_network_in_the_clear_are_named() {
 }
 
 #[test]
-fn a_long_memory_of_tokens_is_named() {
+fn a_long_introspection_cache_is_warned_of() {
     let text = "[identity]\nsource = \"introspection\"\nintrospection_url = \"https://a.example\"\n\
                 introspection_cache = \"5m\"\n";
     let shown = warnings(&file(text)).join("\n");

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_key_it_was_sealed_under_opens_it() {
+    fn a_sealed_value_opens_only_with_its_own_key() {
         let (old, new) = (vault("a", &[("a", 1)]), vault("b", &[("a", 1), ("b", 2)]));
         let sealed = old.seal(&response(1), b"old").expect("it seals").bytes;
         assert_eq!(new.open(&response(1), "a", &sealed).as_deref(), Ok(&b"old"[..]));
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_bytes_look_different_each_time() {
+    fn sealing_equal_bytes_gives_a_different_value_each_time() {
         let vault = vault("a", &[("a", 1)]);
         let mut seen: Vec<Bytes> =
             (0..100).map(|_| vault.seal(&response(1), b"same").expect("it seals").bytes).collect();

@@ -196,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_character_of_a_path_begins_parameters() {
+    fn special_characters_of_a_file_path_are_percent_encoded() {
         assert_eq!(percent_encoded(Path::new("/a b/c?d#e%f/ü.db")), "/a%20b/c%3Fd%23e%25f/%C3%BC.db");
     }
 

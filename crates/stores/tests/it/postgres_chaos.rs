@@ -398,7 +398,7 @@ fn number(variable: &str) -> Option<u64> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_that_was_acknowledged_is_lost_and_nothing_is_done_twice() {
+async fn crashes_and_cuts_lose_no_acknowledged_write_and_rerun_no_command() {
     let begun = Instant::now();
     let seed = number(SEED).unwrap_or_else(|| {
         let [a, b, c, d, ..] = semel_core::ids::secret();

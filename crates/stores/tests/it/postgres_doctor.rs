@@ -87,7 +87,7 @@ async fn missing_indexes_and_disabled_triggers_are_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn records_that_wait_for_somebody_are_counted() {
+async fn the_doctor_counts_records_by_state_and_warns_of_unknown_ones() {
     let database = database().await;
     let insert = |number: u32, state: &str, column: &str| {
         sql(
@@ -113,7 +113,7 @@ async fn records_that_wait_for_somebody_are_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn settings_that_lose_commits_cost_a_tier() {
+async fn unsafe_commit_settings_lower_the_tier_or_fail_the_check() {
     let database = database().await;
     sql(&database, &format!("ALTER DATABASE {} SET synchronous_commit = off", database.name()));
     let relaxed = examine(&database.url()).await;
@@ -127,7 +127,7 @@ async fn settings_that_lose_commits_cost_a_tier() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_user_who_may_not_write_is_told() {
+async fn the_doctor_names_the_privileges_that_a_read_only_user_lacks() {
     let database = database().await;
     let user = format!("reader_{}", database.name());
     sql(&database, &format!("CREATE ROLE {user} LOGIN PASSWORD 'known'"));
@@ -150,7 +150,7 @@ async fn a_user_who_may_not_write_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_table_that_a_user_may_not_use_is_told() {
+async fn each_missing_table_privilege_is_reported() {
     let database = database().await;
     let user = format!("writer_{}", database.name());
     sql(&database, &format!("CREATE ROLE {user} LOGIN PASSWORD 'known'"));

@@ -403,7 +403,7 @@ async fn operator_change_is_never_made_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_operators_lone_statement_is_never_sent_twice() {
+async fn an_operator_change_cut_at_its_statement_is_ambiguous_and_not_resent() {
     for way in WAYS {
         let bed = bed(way, &PostgresOptions::default()).await;
         for (number, cut) in CUTS.into_iter().enumerate() {
@@ -476,7 +476,7 @@ async fn a_claim_that_outlives_its_connection_is_recognised_as_the_same() {
 /// The caller has left, and takes back any claim that it finds. A claim that is acquired after that would end
 /// as unknown although nothing ran.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_in_doubt_that_nobody_waits_for_acquires_nothing() {
+async fn a_claim_in_doubt_whose_caller_left_acquires_no_command() {
     let bed = bed("", &PostgresOptions { lanes: 1, ..patience(3_000) }).await;
     let others = open(&bed.database.url(), &PostgresOptions::default()).await;
     let (claim, retry) = (sample::claim("k"), sample::claim("k"));

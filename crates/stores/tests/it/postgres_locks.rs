@@ -140,7 +140,7 @@ async fn a_locked_record_does_not_fail_claims_that_travel_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_pooler_that_takes_the_lock_timeout_away_changes_nothing_of_this() {
+async fn behind_a_pooler_a_locked_record_is_still_reported_as_busy() {
     let subject = through_pgbouncer().await;
     let (store, database) = (subject.store.clone(), &subject.database);
     let record = acquired(&store, "locked").await;

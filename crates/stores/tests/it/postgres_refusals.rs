@@ -58,7 +58,7 @@ async fn a_statement_that_takes_too_long_has_written_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_table_that_somebody_keeps_locked_does_not_use_up_the_server() {
+async fn requests_to_a_locked_table_time_out_and_leave_no_waiting_sessions() {
     let database = database().await;
     let store = Arc::new(open(&database.url(), &patience(500)).await);
     let record = acquire(&store, &sample::claim("running")).await;

@@ -237,7 +237,7 @@ impl Drop for Standby {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_a_standby_that_is_waited_for_keeps_the_promise() {
+async fn a_standby_that_is_not_synchronous_lowers_the_store_to_tier_two() {
     let cluster = Cluster::start().expect("a server can be started");
     let database = cluster.create_database().expect("a database can be made");
     let tier = async || open(&database.url(), &PostgresOptions::default()).await.tier();

@@ -107,7 +107,7 @@ impl Drop for Role<'_> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_role_that_may_not_create_tables_is_told_who_may() {
+async fn a_role_without_create_is_refused_with_advice_until_another_migrates() {
     let database = empty();
     database.sql("REVOKE CREATE ON SCHEMA public FROM public").expect("its owner may");
     let role = Role::new(&database);

@@ -249,7 +249,7 @@ async fn records_stored_in_the_clear_stay_readable() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_its_key_a_record_is_replayed_to_nobody_and_acquired_by_nobody() {
+async fn a_record_without_its_key_is_neither_readable_nor_executed() {
     for below in each().await {
         let claim = complete(&below.sealed(&["a"]), "one").await;
         below.sealed(&["a"]).claim(&for_later("two")).await.expect("it is decided");
@@ -285,7 +285,7 @@ fn strict(ids: &[&str]) -> Arc<dyn Vault> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn plaintext_in_the_place_of_what_was_sealed_is_refused_and_not_sealed_anew() {
+async fn plaintext_in_place_of_a_sealed_value_is_refused_and_not_resealed() {
     for below in each().await {
         // A process that can write to the store can do this without a key.
         complete(&*below.store, "forged").await;
@@ -454,7 +454,7 @@ async fn a_rotation_brings_everything_under_the_current_key_and_changes_nothing_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rotation_comes_back_for_what_was_written_behind_it_and_says_if_that_never_ends() {
+async fn a_rotation_reseals_values_written_behind_it_or_reports_it_was_overtaken() {
     for below in each().await {
         let old = below.sealed(&["a"]);
         for number in 0..20 {
@@ -590,7 +590,7 @@ async fn a_rotation_does_the_rest(below: &Below, literal: fn(OperationId) -> Str
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rotation_names_what_cannot_be_read_and_does_the_rest() {
+async fn a_rotation_names_unreadable_values_and_reseals_the_others() {
     let [_, sqlite, postgres] = each().await;
     let file = sqlite.kept.0.as_ref().expect("it has a file").path().join("semel.db");
     let blob = |id: OperationId| format!("X'{}'", id.to_string().replace('-', ""));

@@ -177,7 +177,7 @@ async fn outcome(meanwhile: Meanwhile, late: bool, failed: bool, own: bool) -> C
 }
 
 #[tokio::test]
-async fn an_outcome_that_is_written_without_a_look_is_what_a_look_would_have_come_to() {
+async fn an_outcome_written_from_memory_equals_one_written_after_a_read() {
     for meanwhile in Meanwhile::ALL {
         for (late, failed) in [(false, false), (true, false), (false, true), (true, true)] {
             let remembered = outcome(meanwhile, late, failed, true).await;
@@ -189,7 +189,7 @@ async fn an_outcome_that_is_written_without_a_look_is_what_a_look_would_have_com
 
 /// Shows also that the record was not read.
 #[tokio::test]
-async fn an_outcome_reaches_a_record_of_which_something_else_cannot_be_read() {
+async fn an_outcome_is_stored_in_a_record_with_an_unreadable_column() {
     let folder = TempDir::new().expect("there is room for a test");
     let file = folder.path().join("semel.db");
     let store = SqliteStore::open(&file).expect("the file opens");

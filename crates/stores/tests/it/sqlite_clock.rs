@@ -81,7 +81,7 @@ async fn a_jump_past_the_ttl_runs_nothing_again() {
 }
 
 #[tokio::test]
-async fn readers_do_not_count_a_jump_that_nobody_has_written_down() {
+async fn a_read_of_the_time_ignores_an_unrecorded_clock_jump() {
     let bed = Bed::new();
     let store = bed.open();
     settle(&store, "settled").await;
@@ -111,7 +111,7 @@ async fn a_jump_ends_no_quarantine() {
 }
 
 #[tokio::test]
-async fn a_process_that_starts_after_the_jump_does_not_count_it_either() {
+async fn a_clock_jump_is_counted_once_across_two_processes() {
     let bed = Bed::new();
     let first = bed.open();
     settle(&first, "settled").await;

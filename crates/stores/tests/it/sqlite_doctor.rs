@@ -52,7 +52,7 @@ fn a_file_that_is_too_large_is_not_read_whole() {
 }
 
 #[test]
-fn a_file_that_another_program_holds_for_itself_is_told() {
+fn the_doctor_reports_an_exclusive_lock_of_another_program() {
     let folder = TempDir::new().expect("there is room");
     let path = folder.path().join("semel.db");
     drop(SqliteStore::open(&path).expect("a new file can be opened"));
@@ -68,7 +68,7 @@ fn a_file_that_another_program_holds_for_itself_is_told() {
 }
 
 #[test]
-fn a_look_beside_an_open_store_sees_what_is_in_its_log() {
+fn the_doctor_beside_an_open_store_reads_its_write_ahead_log() {
     let folder = TempDir::new().expect("there is room");
     let path = folder.path().join("semel.db");
     let store = SqliteStore::open(&path).expect("a new file can be opened");
@@ -97,7 +97,7 @@ fn a_link_leads_to_the_file_and_to_its_log() {
 }
 
 #[test]
-fn a_change_that_was_half_made_is_not_taken_back_by_looking() {
+fn examining_a_crashed_file_does_not_roll_back_its_unfinished_change() {
     let folder = TempDir::new().expect("there is room");
     let [path, crashed] = ["semel.db", "crashed.db"].map(|name| folder.path().join(name));
     drop(SqliteStore::open(&path).expect("a new file can be opened"));

@@ -389,7 +389,7 @@ async fn a_group_that_others_keep_waiting_waits_once() {
 }
 
 #[tokio::test]
-async fn a_claim_that_nobody_waits_for_is_not_made() {
+async fn a_claim_whose_caller_left_creates_no_record() {
     let folder = folder();
     let store = Arc::new(open(folder.path()));
     let other = lock(folder.path());
@@ -478,7 +478,7 @@ fn several_stores_may_open_a_new_file_at_once() {
 }
 
 #[tokio::test]
-async fn an_operators_word_whose_answer_was_lost_is_not_sent_twice() {
+async fn an_operator_change_whose_commit_answer_was_lost_is_applied_once() {
     let folder = folder();
     let store = open(folder.path());
     let claim = acquire(&store, "k").await;
@@ -534,7 +534,7 @@ async fn a_change_of_several_statements_is_made_whole_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn a_change_that_fails_in_a_group_takes_back_only_itself() {
+async fn a_failed_change_in_a_group_does_not_roll_back_the_others() {
     let folder = folder();
     let store = open(folder.path());
     let claim = sample::with_reference(sample::claim("referring"), "order-1");

@@ -23,7 +23,7 @@ async fn the_suite_rejects_every_broken_store() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_same_store_without_a_flaw_passes() {
+async fn the_conformance_suite_passes_a_store_without_a_flaw() {
     let failed = conformance::failures(|| BrokenSubject::new(None)).await;
     assert!(failed.is_empty(), "{failed:?}");
 }

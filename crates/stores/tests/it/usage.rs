@@ -235,7 +235,7 @@ async fn usage_is_counted_in_postgresql_by_several_processes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_index_that_was_not_finished_is_told_of() {
+async fn prepare_refuses_an_invalid_usage_index_and_names_the_fix() {
     let database = database().await;
     let store = open(&database.url(), &patience(10_000)).await;
     store.prepare().await.expect("it is made");

@@ -151,7 +151,7 @@ fn another_name_of_the_key_can_be_given() {
 }
 
 #[test]
-fn an_automatic_answer_to_what_does_not_validate_says_nothing_about_keys() {
+fn the_automatic_422_of_fastapi_does_not_count_as_a_documented_answer() {
     let fastapi = |description: &str, schema: &str| {
         post(&format!(
             "responses: {{422: {{description: {description}, content: {{application/json: {{schema: \
@@ -252,7 +252,7 @@ fn answers_count_by_name_only() {
 }
 
 #[test]
-fn the_nearest_and_most_definite_word_about_the_expiry_counts() {
+fn the_most_specific_declaration_of_the_key_expiry_wins() {
     let endpoint = |root: &str, path: &str, operation: &str, parameter: &str, headers: &str| {
         let parameter = format!("{{name: Idempotency-Key, in: header{parameter}}}");
         let operation = format!(
@@ -281,7 +281,7 @@ fn the_nearest_and_most_definite_word_about_the_expiry_counts() {
 }
 
 #[test]
-fn methods_decide_what_is_listed() {
+fn an_audit_lists_operations_by_method_and_declared_key() {
     let all = document(
         "paths:\n  /a: {get: {}, put: {}, post: {}, delete: {}, options: {}, head: {}, patch: {}, trace: {}, \
          query: {}, additionalOperations: {LOCK: {}, COPY: {}, SEARCH: {}, CONNECT: {}, 'not a method': {}}, \
@@ -630,7 +630,7 @@ fn pieces() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn no_text_makes_it_panic(text in any::<String>(), pieces in pieces()) {
+    fn an_audit_of_any_text_never_panics(text in any::<String>(), pieces in pieces()) {
         let started = format!("openapi: 3.1.0\npaths:\n  /a:\n    post: {pieces}");
         for text in [&text, &pieces, &started] {
             if let Ok(report) = audit(text, &every_method()) {

@@ -23,7 +23,7 @@ mod tests {
 
     /// Made with `printf '1700000000.evt_1.{"a":1}' | openssl dgst -sha256 -hmac 'a secret of both'`.
     #[test]
-    fn a_signature_is_what_openssl_makes_of_it() {
+    fn a_signature_equals_the_one_computed_by_openssl() {
         let expected = "t=1700000000,v1=22dac0e41998d41cdb1d74eeaaeef441840431edb90638918f8c77d109810efa";
         assert_eq!(signature("a secret of both", 1_700_000_000, "evt_1", r#"{"a":1}"#), expected);
     }

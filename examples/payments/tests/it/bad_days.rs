@@ -213,13 +213,13 @@ fn every_bad_day_and_every_point_once_charges_once_on_postgres() {
 }
 
 both!(
-    a_worker_killed_after_the_provider_charged_charges_nobody_twice,
+    a_worker_killed_after_the_provider_charged_does_not_charge_again,
     a_worker_that_sleeps_through_its_lease_changes_nothing_when_it_wakes,
     a_service_killed_while_it_believes_a_webhook_is_told_again,
 );
 
 /// The threat "worker replay": the provider has charged, and the result is not stored.
-fn a_worker_killed_after_the_provider_charged_charges_nobody_twice(make: Make<'_>) {
+fn a_worker_killed_after_the_provider_charged_does_not_charge_again(make: Make<'_>) {
     let folder = folder();
     let (place, provider) = (make(&folder), Provider::start(&folder, &[]));
     let service = Service::start(&place, &provider, &["--worker", "off"]);

@@ -31,7 +31,7 @@ fn a_charge_is_answered_and_can_be_looked_up() {
 }
 
 #[test]
-fn the_same_key_gets_the_same_answer_with_quotes_and_without() {
+fn a_quoted_key_and_a_bare_key_get_the_same_answer() {
     let folder = folder();
     let provider = Provider::start(&folder, &[]);
     let first = provider.send(&charge("order-1", "\"k-1\""));

@@ -49,7 +49,7 @@ fn address() -> String {
 }
 
 #[test]
-fn every_command_of_the_readme_does_what_it_says() {
+fn every_command_of_the_readme_prints_the_shown_output() {
     let page = include_str!("../../README.md");
     let walk = page.split("\n## The provider\n").next().expect("there is a first part");
     let blocks = blocks(walk);

@@ -112,7 +112,7 @@ fn slow_has_charged_before_it_waits() {
 }
 
 #[test]
-fn several_bad_days_follow_one_another() {
+fn fault_switches_of_the_provider_fire_one_after_another() {
     let folder = folder();
     let provider =
         Provider::start(&folder, &["--switches", "{\"refuse\": 1, \"error_before\": 2, \"error_after\": 1}"]);

@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_statement_is_known_by_its_text_whatever_its_layout() {
+    fn statements_match_by_text_in_any_case_and_whitespace() {
         let insert = Matching::statement("INSERT INTO records");
         assert!(insert.matches("insert\n    into records (id) values ($1)"));
         assert!(!insert.matches("insert into others select * from records"));

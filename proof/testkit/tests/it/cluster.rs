@@ -147,7 +147,7 @@ fn a_password_is_needed() {
 }
 
 #[tokio::test]
-async fn a_killed_server_comes_back_with_what_was_committed() {
+async fn a_killed_server_restarts_with_its_committed_rows_only() {
     let cluster = Cluster::start().expect("a server starts");
     let mut committed = connect(&cluster.url("postgres")).await;
     execute(&mut committed, "CREATE TABLE rows (id int)").await.expect("it is made");
@@ -183,7 +183,7 @@ async fn a_stopped_server_comes_back_and_a_running_one_restarts() {
 }
 
 #[test]
-fn an_address_that_was_taken_meanwhile_is_named_and_taken_back_when_it_is_free() {
+fn a_restart_names_its_occupied_address_and_works_once_it_is_free() {
     let cluster = Cluster::start().expect("a server starts");
     cluster.stop_fast().expect("it stops");
     let other = std::net::TcpListener::bind(cluster.server().address()).expect("it is free");
@@ -211,7 +211,7 @@ async fn a_paused_server_answers_only_after_it_was_resumed() {
 }
 
 #[tokio::test]
-async fn terminated_clients_are_told_and_may_come_back() {
+async fn terminated_connections_fail_and_new_ones_are_accepted() {
     let cluster = Cluster::start().expect("a server starts");
     let mut first = connect(&cluster.url("postgres")).await;
     let mut second = connect(&cluster.url("postgres")).await;

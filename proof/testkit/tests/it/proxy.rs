@@ -81,7 +81,7 @@ async fn without_faults_everything_gets_through() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_would_rather_encrypt_is_told_no() {
+async fn the_fault_proxy_declines_encryption_and_the_client_continues() {
     let lab = Lab::new().await;
     let through = Server::at(&lab.url()).expect("it is a URL");
     assert_eq!(through.sql(lab.database.name(), "SELECT 41 + 1").expect("it answers"), "42");
@@ -191,7 +191,7 @@ async fn a_held_statement_is_not_done_yet() {
 }
 
 #[tokio::test]
-async fn refused_connections_leave_those_that_there_are() {
+async fn refusing_new_connections_keeps_the_open_ones() {
     let lab = Lab::new().await;
     let mut connection = lab.connect().await;
     lab.proxy.refuse().await;

@@ -87,7 +87,7 @@ fn three_formats_of_one_ledger_give_the_same_report() {
 }
 
 #[test]
-fn amounts_are_compared_exactly_and_references_as_they_are() {
+fn ledger_amounts_compare_by_exact_value_and_references_by_text() {
     let ledger = |reference: &str, amount: &str| {
         csv(&format!("id,amount,currency,status\n{reference},{amount},EUR,captured\n"))
     };
@@ -295,7 +295,7 @@ fn object(names: [&str; 3], fields: [&str; 3]) -> String {
 
 proptest! {
     #[test]
-    fn every_planted_change_is_reported_and_nothing_else(
+    fn the_ledger_report_lists_exactly_the_planted_differences(
         entries in proptest::collection::vec((field(), 0..1_000_000_u64, planted()), 0..40),
         order in any::<u64>(),
         as_list in any::<bool>(),
@@ -362,7 +362,7 @@ proptest! {
     }
 
     #[test]
-    fn no_input_makes_a_reading_panic(text in "[\\[\\]{}\",:\\\\ \\r\\na-c0-9\\u{feff}]{0,60}") {
+    fn reading_a_ledger_of_any_text_and_format_never_panics(text in "[\\[\\]{}\",:\\\\ \\r\\na-c0-9\\u{feff}]{0,60}") {
         for format in Format::ALL {
             let columns = LedgerColumns { reference: "a".to_owned(), time: Some("b".to_owned()), ..LedgerColumns::default() };
             let _ = read_as(format, &columns, &text);

@@ -43,7 +43,7 @@ const BODIES: &[&str] = &[
 ];
 
 #[test]
-fn every_good_request_passes_whole_alone_and_in_a_pipeline() {
+fn the_guard_passes_valid_requests_alone_and_pipelined() {
     for request in HEADS.iter().chain(BODIES) {
         let passed = |heads: usize| Outcome { heads, passed: heads * request.len(), refusal: None };
         assert_eq!(outcome(request.as_bytes()), passed(1), "{request:?}");

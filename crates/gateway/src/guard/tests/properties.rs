@@ -81,7 +81,7 @@ proptest! {
     }
 
     #[test]
-    fn a_byte_that_came_later_never_changes_what_passed_before(bytes in bytes(), cut in any::<prop::sample::Index>()) {
+    fn bytes_that_the_guard_let_through_do_not_depend_on_later_bytes(bytes in bytes(), cut in any::<prop::sample::Index>()) {
         let Outcome { passed: before, .. } = feed(&bytes[..cut.index(bytes.len() + 1)], &[usize::MAX >> 1]);
         prop_assert!(before <= feed(&bytes, &[bytes.len().max(1)]).passed);
     }

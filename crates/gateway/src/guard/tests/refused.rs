@@ -236,7 +236,7 @@ fn every_bad_head_is_refused_for_its_own_reason_and_not_a_byte_of_it_passes() {
 }
 
 #[test]
-fn a_bad_head_is_refused_after_good_requests_too() {
+fn a_bad_head_after_good_requests_on_a_connection_is_refused() {
     for (refusal, head) in HEADS {
         let expected = Outcome { heads: 2, passed: 2 * GOOD.len(), refusal: Some(*refusal) };
         assert_eq!(outcome(format!("{GOOD}{GOOD}{head}").as_bytes()), expected, "{head:?}");

@@ -64,7 +64,7 @@ async fn a_response_that_is_over_is_not_followed_by_a_refusal_of_the_same_reques
 }
 
 #[tokio::test]
-async fn a_response_to_nothing_ends_the_connection() {
+async fn a_response_without_a_request_is_an_invalid_data_error() {
     let (_client, server) = tokio::io::duplex(1024);
     let mut server = Guarded::new(server, ClientLimits::default());
     let error = server.write_all(b"HTTP/1.1 101 Switching Protocols\r\n\r\n").await.unwrap_err();

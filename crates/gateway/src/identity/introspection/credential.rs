@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn one_token_or_one_session_is_shown() {
+    fn exactly_one_bearer_token_or_session_cookie_is_accepted() {
         let bearer = |text: &str| Ok(Some(Credential::Bearer(text.to_owned())));
         let session =
             |value: &str| Ok(Some(Credential::Session { cookie: "sid".to_owned(), value: value.to_owned() }));

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_yes_names_the_caller_and_a_no_is_a_no() {
+    fn introspection_answers_become_a_caller_or_a_named_refusal() {
         let alice = |left: Option<u64>| {
             let principal = Principal::new("acme", "alice").expect("they are names");
             Ok(AnswerMeaning::Caller(principal, left.map(Duration::from_secs)))

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn weak_keys_are_none() {
+    fn rsa_keys_and_secrets_of_refused_sizes_name_the_reason() {
         let rsa = |bytes| json!({ "kty": "RSA", "n": encoded(bytes), "e": "AQAB" });
         assert_eq!(reason(&rsa(256), &ALL), None);
         assert_eq!(reason(&rsa(128), &ALL), Some("its modulus does not have 2048 to 8192 bits"));

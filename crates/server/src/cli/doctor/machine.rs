@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn more_connections_than_files_are_told() {
+    fn the_doctor_warns_if_connections_exceed_the_open_file_limit() {
         assert!(matches!(open_files(usize::MAX / 4).health, Health::Warn(_)));
         assert_eq!(open_files(1).health, Health::Ok);
     }

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn spelling_alone_makes_no_other_command_and_is_told() {
+    fn requests_that_differ_only_in_spelling_are_the_same_with_a_note() {
         let retry = FingerprintInput {
             content_type: Some(b"Application/JSON; charset=utf-8"),
             ..request(r#"{ "to": "\u00e4", "amount": 1.0 }"#)
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn excluded_members_make_no_other_command() {
+    fn requests_that_differ_only_in_excluded_members_compare_as_the_same() {
         let exclude =
             [JsonPointer::parse("/meta").expect("a pointer"), JsonPointer::parse("/no").expect("a pointer")];
         let [one, other] = [r#"{"a":1,"meta":{"at":1}}"#, r#"{"a":1,"meta":{"at":2}}"#]

@@ -195,7 +195,7 @@ fn refusal(reply: &Reply) -> (u16, String) {
 }
 
 #[tokio::test]
-async fn every_endpoint_is_for_those_who_may_and_nobody_else() {
+async fn every_admin_endpoint_answers_only_roles_that_may_use_it() {
     let office = Office::open_with(&["--keep-request", "while-unknown"]).await;
     let mut cases = cases(&office).await;
     let send = async |endpoint: &Endpoint, case: &Case, token: Option<&str>| {
@@ -274,7 +274,7 @@ async fn every_endpoint_is_for_those_who_may_and_nobody_else() {
 }
 
 #[tokio::test]
-async fn a_viewer_never_sees_what_was_asked_or_answered() {
+async fn a_viewer_never_sees_request_or_response_bodies() {
     let office = Office::open().await;
     let settled = office.settled().await;
     let message = office.dead_message(&settled, 0, "made");
@@ -363,7 +363,7 @@ async fn an_operator_hears_that_a_body_is_not_stored() {
 }
 
 #[tokio::test]
-async fn the_command_line_and_the_listener_say_the_same() {
+async fn the_command_line_and_the_admin_api_return_the_same_json() {
     let office = Office::open().await;
     let settled = office.settled().await;
     let message = office.dead_message(&settled, 0, "made");
@@ -499,7 +499,7 @@ async fn malformed_admin_requests_get_a_problem_document() {
 }
 
 #[tokio::test]
-async fn a_page_from_elsewhere_gets_nothing_and_does_nothing() {
+async fn foreign_hosts_and_pages_cannot_read_or_change_through_the_admin_listener() {
     let (site, upstream) = (Site::new(), Upstream::start().await);
     let file = "admin_hosts = [\"admin.internal\"]\n";
     let gateway = site.start_with(upstream.address, file, &[]);
@@ -616,7 +616,7 @@ fn tokens_that_cannot_be_used_keep_the_gateway_from_starting() {
 }
 
 #[test]
-fn the_documentation_says_who_may_what() {
+fn the_admin_page_lists_each_endpoint_with_the_roles_that_may_use_it() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/src/how-to/admin.md");
     let page = std::fs::read_to_string(page).expect("it is there");
     let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();

@@ -126,7 +126,7 @@ async fn a_request_that_was_not_sent_whole_ends_with_its_timeout() {
 }
 
 #[tokio::test]
-async fn nothing_is_read_after_the_timeout_where_that_is_off() {
+async fn with_late_answers_off_a_timed_out_command_stays_unknown() {
     let (_site, upstream, gateway) = lab(&["--timeout", "300ms", "--late-answer", "off"]).await;
     gateway.send(pay("{}").doing("gate")).await;
     upstream.open_gate();

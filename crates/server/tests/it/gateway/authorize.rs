@@ -172,7 +172,7 @@ async fn unreachable_authorizer_means_503_and_nothing_runs() {
 }
 
 #[tokio::test]
-async fn only_a_yes_is_remembered_for_one_caller_and_one_operation() {
+async fn only_a_permission_is_cached_and_only_for_its_caller_and_operation() {
     let (site, upstream, judge) = (Site::new(), Upstream::start().await, Judge::start().await);
     let file = format!(
         "[identity]\nsource = \"trusted-headers\"\ntrusted_proxies = [\"127.0.0.1\"]\ntenant_header = \"X-Tenant\"\n\
@@ -205,7 +205,7 @@ async fn only_a_yes_is_remembered_for_one_caller_and_one_operation() {
 }
 
 #[tokio::test]
-async fn our_own_keys_are_shown_to_nobody() {
+async fn gateway_api_keys_are_not_sent_to_the_authorizer() {
     let (site, upstream, judge) = (Site::new(), Upstream::start().await, Judge::start().await);
     let create = ["keys", "create", "--tenant", "acme", "--caller", "alice", "--json"];
     let created = site.semel().args(create).output().expect("the program runs");

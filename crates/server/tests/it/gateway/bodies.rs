@@ -49,7 +49,7 @@ async fn a_body_where_none_belongs_never_reaches_the_upstream() {
 }
 
 #[tokio::test]
-async fn an_empty_body_is_none() {
+async fn an_empty_body_of_a_get_is_forwarded_without_framing_fields() {
     let (address, record) = recorder().await;
     let gateway = Site::new().start(address, &[]);
     let mut seen = 0;
@@ -87,7 +87,7 @@ async fn over_http2(
 }
 
 #[tokio::test]
-async fn over_http2_a_body_where_none_belongs_is_refused_too() {
+async fn an_http2_get_head_or_options_with_a_body_is_refused() {
     let (address, record) = recorder().await;
     let gateway = Site::new().start(address, &[]);
     let request = |method: &str| Request::builder().method(method).uri("http://lab/a");

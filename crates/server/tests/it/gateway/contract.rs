@@ -98,7 +98,7 @@ async fn an_upstream_that_times_out_leaves_an_unknown() {
 }
 
 #[tokio::test]
-async fn an_upstreams_own_word_counts() {
+async fn the_outcome_header_of_the_upstream_decides_over_its_status() {
     let (_site, upstream, gateway) = lab(&[]).await;
     let with = |key: &str| pay("{}").set("idempotency-key", format!("{key}-0123456789ab"));
     let released = gateway.send(with("released").doing("status-503 outcome-not-executed")).await;

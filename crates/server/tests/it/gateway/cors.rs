@@ -173,7 +173,7 @@ fn run(script: &str, arguments: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_page_in_a_browser_reads_our_answers_and_a_foreign_page_does_not() {
+async fn a_browser_lets_only_a_page_of_a_listed_origin_read_answers() {
     let page =
         serve(Router::new().fallback(get(|| async {
             Html("<!doctype html><title>Shop</title><link rel=icon href=data:,>")

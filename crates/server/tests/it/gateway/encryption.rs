@@ -61,7 +61,7 @@ async fn leave_canaries(gateway: &Gateway, upstream: &Upstream) -> String {
 }
 
 #[tokio::test]
-async fn nothing_of_a_request_or_a_response_shows_anywhere() {
+async fn no_plaintext_of_a_request_or_response_is_in_store_metrics_or_log() {
     let (site, upstream) = (Site::new(), Upstream::start().await);
     let mut gateway = site.start_with(upstream.address, &format!("{LATER}{}", keys(&site, &["new"])), &[]);
     let id = leave_canaries(&gateway, &upstream).await;
@@ -305,7 +305,7 @@ async fn all(gateway: &Gateway, numbers: std::ops::Range<usize>) -> Vec<super::l
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_key_is_replaced_under_load_and_nobody_notices() {
+async fn a_key_rotation_under_load_breaks_no_replay_and_reruns_no_command() {
     let (site, upstream) = (Site::new(), Upstream::start().await);
     let mut gateway = site.start_with(upstream.address, &keys(&site, &["old"]), &[]);
     let first = all(&gateway, 0..RECORDS).await;

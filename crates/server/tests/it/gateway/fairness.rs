@@ -53,7 +53,7 @@ fn many_files() {
 }
 
 #[tokio::test]
-async fn bodies_that_are_announced_and_not_sent_hold_up_nobody() {
+async fn announced_but_unsent_bodies_do_not_block_other_callers() {
     let (site, upstream) = (Site::new(), Upstream::start().await);
     let gateway = site.start_with(upstream.address, CALLERS, &["--max-request", "64MiB"]);
     let mut silent = Vec::new();
@@ -145,7 +145,7 @@ async fn idle_connections_do_not_keep_a_probe_from_the_admin_listener() {
 }
 
 #[tokio::test]
-async fn replays_that_nobody_reads_are_bounded_and_no_other_client_notices() {
+async fn unread_replays_are_bounded_and_do_not_block_other_clients() {
     let large = "x".repeat(900 << 10);
     let (_site, _upstream, gateway) = lab(&["--max-request", "2MiB", "--max-stored-response", "2MiB"]).await;
     assert_eq!(gateway.send(pay(&large)).await.status, 201);
@@ -201,7 +201,7 @@ async fn limits_of_a_tenant_are_its_own() {
 }
 
 #[tokio::test]
-async fn a_client_that_has_nothing_more_to_say_gets_its_answer() {
+async fn a_client_that_half_closes_its_connection_gets_its_response() {
     let (_site, upstream, gateway) = lab(&[]).await;
     for request in [page().doing("gate"), pay("{}").doing("gate")] {
         let mut client = TcpStream::connect(gateway.address).await.expect("it listens");
@@ -216,7 +216,7 @@ async fn a_client_that_has_nothing_more_to_say_gets_its_answer() {
 }
 
 #[tokio::test]
-async fn half_a_request_is_none_whoever_ends_it() {
+async fn a_request_cut_off_by_its_client_is_refused_and_does_not_reach_the_upstream() {
     let (_site, upstream, gateway) = lab(&[]).await;
     let mut client = TcpStream::connect(gateway.address).await.expect("it listens");
     let request = pay("{\"amount\": 5}").into_bytes();

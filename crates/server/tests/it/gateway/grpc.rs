@@ -63,7 +63,7 @@ async fn a_call_with_a_key_is_a_command_whose_trailers_are_replayed() {
 }
 
 #[tokio::test]
-async fn a_call_that_no_rule_lets_pass_is_refused_in_its_own_words() {
+async fn a_grpc_call_without_a_pass_rule_gets_invalid_argument() {
     let (site, service) = (Site::new(), Program::start(&mut node("grpc_service.mjs")));
     let protected =
         format!("{PASS}[[operation]]\nname = \"orders.place\"\nmatch = \"POST /shop.Orders/Place\"\n");

@@ -50,7 +50,7 @@ async fn an_anonymous_operation_passes_callers_without_credentials_on_and_withou
 
 /// A proxy header that names no caller is still a credential.
 #[tokio::test]
-async fn half_a_name_is_not_anonymous() {
+async fn incomplete_identity_headers_get_401_on_an_anonymous_operation() {
     let (site, upstream) = (Site::new(), Upstream::start().await);
     let file = "[identity]\nsource = \"trusted-headers\"\ntrusted_proxies = [\"127.0.0.1\"]\n\
                 tenant_header = \"X-Tenant\"\ncaller_header = \"X-Caller\"\n\

@@ -260,7 +260,7 @@ async fn a_token_that_many_requests_show_is_shown_once() {
 }
 
 #[tokio::test]
-async fn a_session_is_shown_as_the_client_showed_it() {
+async fn introspection_forwards_only_the_session_cookie() {
     let (site, upstream, directory) = (Site::new(), Upstream::start().await, Directory::start().await);
     directory.knows("abc", json!({ "user": { "id": 42 } }));
     let more = "introspection_request = \"forward\"\nintrospection_cookie = \"sid\"\nfixed_tenant = \"shop\"\n\

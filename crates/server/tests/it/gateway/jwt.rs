@@ -74,7 +74,7 @@ async fn every_algorithm_lets_its_callers_in() {
 }
 
 #[tokio::test]
-async fn a_caller_with_a_new_token_is_the_same_caller_and_nobody_else_is() {
+async fn a_new_token_of_a_caller_gets_its_replays_and_other_callers_do_not() {
     let (site, upstream, signer) = (Site::new(), Upstream::start().await, Signer::ed());
     write_keys(&site, &[signer.jwk("a")]);
     let gateway = site.start_with(upstream.address, &settings("keys.json", ""), &[]);
@@ -96,7 +96,7 @@ async fn a_caller_with_a_new_token_is_the_same_caller_and_nobody_else_is() {
 }
 
 #[tokio::test]
-async fn claims_may_be_anywhere() {
+async fn tenant_and_caller_claims_can_be_configured() {
     let (site, upstream, signer) = (Site::new(), Upstream::start().await, Signer::ed());
     write_keys(&site, &[signer.jwk("a")]);
     let more = "tenant_claim = \"/organization/id\"\ncaller_claim = \"https://issuer.example/caller\"";
@@ -292,7 +292,7 @@ async fn a_public_key_is_no_shared_secret() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn new_keys_are_fetched_when_they_are_first_used_and_old_ones_go() {
+async fn an_unknown_signing_key_is_fetched_and_a_withdrawn_one_is_refused() {
     let (site, upstream) = (Site::new(), Upstream::start().await);
     let (old, new) = (Signer::ec(), Signer::ed());
     let issuer = KeyServer::start(&[old.jwk("old")]).await;

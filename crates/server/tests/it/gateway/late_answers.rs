@@ -171,7 +171,7 @@ async fn a_connection_carries_the_commands_of_one_caller_or_the_requests_of_one_
 }
 
 #[tokio::test]
-async fn no_connection_is_used_twice_where_that_is_wanted() {
+async fn with_upstream_reuse_never_each_request_gets_a_new_connection() {
     let (site, upstream) = (Site::new(), Forger::start().await);
     let gateway = site.start_with(upstream.address, &format!("upstream_reuse = \"never\"\n{CALLERS}"), &[]);
     let mut client = Client::connect(&gateway).await;

@@ -60,7 +60,7 @@ async fn an_event_after_not_executed_settles_the_command_and_the_retry_does_not_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_event_about_the_attempt_before_a_rerun_is_loud() {
+async fn an_event_about_an_earlier_attempt_is_reported_as_a_contradiction() {
     let (site, bank) = (site(), Bank::start().await);
     let gateway = site.start_with(bank.address, &told_only(&bank), &SHORT);
     gateway.send(keyed("k").doing("hang")).await;
@@ -81,7 +81,7 @@ async fn an_event_about_the_attempt_before_a_rerun_is_loud() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_verdict_about_an_attempt_that_nobody_looked_at_is_refused() {
+async fn a_verdict_without_the_number_of_the_current_attempt_is_refused() {
     let (site, bank) = (site(), Bank::start().await);
     let gateway = site.start_with(bank.address, &told_only(&bank), &SHORT);
     gateway.send(keyed("k").doing("hang nothing")).await;
@@ -203,7 +203,7 @@ async fn status_line(stream: &mut TcpStream) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn events_that_dribble_silence_nobody_else() {
+async fn slow_events_of_one_peer_do_not_block_events_of_another() {
     let (site, bank) = (site(), Bank::start().await);
     let gateway = site.start_with(bank.address, &told_only(&bank), &SHORT);
     gateway.send(keyed("k").doing("hang")).await;

@@ -314,7 +314,7 @@ async fn a_business_reference_is_taken_while_its_command_waits() {
 }
 
 #[tokio::test]
-async fn a_termination_waits_for_what_the_worker_runs_and_leaves_the_rest() {
+async fn a_termination_waits_for_running_async_commands_and_starts_no_others() {
     let (site, upstream, mut gateway) = lab(&ASYNC).await;
     fill(&gateway, &upstream).await;
     let waiting = gateway.send(numbered(100)).await;
@@ -335,7 +335,7 @@ async fn a_termination_waits_for_what_the_worker_runs_and_leaves_the_rest() {
 }
 
 #[tokio::test]
-async fn a_termination_hands_what_the_worker_still_runs_to_unknown() {
+async fn a_termination_abandons_running_async_commands_as_unknown() {
     let arguments = [&ASYNC[..], &["--drain", "100ms"]].concat();
     let (site, upstream, mut gateway) = lab(&arguments).await;
     let accepted = gateway.send(pay("{}").doing("gate")).await;

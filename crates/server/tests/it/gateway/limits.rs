@@ -27,7 +27,7 @@ fn is_over_quota(reply: &Reply) -> bool {
 }
 
 #[tokio::test]
-async fn a_tenant_that_used_up_its_keys_is_refused_and_counted_and_others_are_not() {
+async fn a_tenant_over_its_new_key_quota_is_refused_and_counted() {
     let (site, upstream) = (Site::new(), Upstream::start().await);
     let limits = "[limits]\ntenant_new_keys = \"3/d\"\n[[limit]]\ntenant = \"large\"\nnew_keys = \"5/d\"\n";
     let gateway = start(&site, &upstream, limits);

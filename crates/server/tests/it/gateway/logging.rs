@@ -18,7 +18,7 @@ fn with_code<'a>(events: &'a [Value], code: &str) -> &'a Value {
 }
 
 #[tokio::test]
-async fn a_refusal_names_what_was_refused_and_who_asked() {
+async fn the_log_of_a_refusal_names_the_operation_the_path_and_the_caller() {
     let (site, upstream) = (Site::new(), Upstream::start().await);
     let file = "hosts = [\"lab\"]\n[identity]\nsource = \"trusted-headers\"\ntrusted_proxies = [\"127.0.0.1\"]\n\
                 tenant_header = \"X-Tenant\"\ncaller_header = \"X-User\"\n\

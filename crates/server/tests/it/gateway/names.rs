@@ -40,7 +40,7 @@ fn http1(method: &str, field: &str) -> String {
 }
 
 #[tokio::test]
-async fn names_that_change_a_request_elsewhere_reach_nobody() {
+async fn override_fields_and_underscore_aliases_of_protocol_fields_are_refused() {
     let (address, record) = recorder().await;
     let gateway = Site::new().start(address, &[]);
     for name in REFUSED {
@@ -143,7 +143,7 @@ async fn status_without_authority(gateway: SocketAddr, fields: &[(&str, &str)]) 
 }
 
 #[tokio::test]
-async fn over_http2_a_host_is_a_host() {
+async fn http2_requests_with_a_malformed_or_missing_host_get_400() {
     const OK: u8 = 0x88;
     const BAD_REQUEST: u8 = 0x8c;
     let (address, record) = recorder().await;

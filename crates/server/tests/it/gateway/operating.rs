@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::lab::{lab, pay};
 
 #[tokio::test]
-async fn metrics_are_what_prometheus_reads() {
+async fn metrics_parse_as_prometheus_text_and_count_the_requests() {
     let (_site, _upstream, gateway) = lab(&["--on-server-error", "retry"]).await;
     gateway.send(pay("{}")).await;
     gateway.send(pay("{}")).await;

@@ -91,7 +91,7 @@ const DISGUISES: [&str; 22] = [
 ];
 
 #[tokio::test]
-async fn no_other_spelling_walks_around_a_rule() {
+async fn no_spelling_of_a_path_evades_the_rule_of_its_operation() {
     let (_site, upstream, gateway) = site(PUT_PAYMENTS).await;
     for spelling in ["/payments/7", "/p%61yments/7", "/%70%61yments/%37"] {
         let reply = gateway.send(keyless("PUT", spelling)).await;
@@ -168,7 +168,7 @@ async fn a_business_reference_counts_in_every_spelling_of_its_path() {
 }
 
 #[tokio::test]
-async fn a_route_says_what_a_slash_and_the_case_of_letters_mean() {
+async fn trailing_slash_and_letter_case_settings_decide_if_a_route_matches() {
     let same = format!("{PUT_PAYMENTS}trailing_slash = \"same\"\nletter_case = \"same\"\n");
     let (_site, upstream, gateway) = site(&same).await;
     assert_eq!(
@@ -190,7 +190,7 @@ async fn a_route_says_what_a_slash_and_the_case_of_letters_mean() {
 }
 
 #[tokio::test]
-async fn an_operation_allows_what_its_upstream_needs() {
+async fn an_operation_admits_only_the_path_exceptions_it_allows() {
     let rule =
         "[[operation]]\nname = \"files.put\"\nmatch = \"PUT /files/{*name}\"\nallow = [\"encoded-slash\"]\n";
     let (_site, upstream, gateway) = site(&format!("{PUT_PAYMENTS}{rule}")).await;
@@ -254,7 +254,7 @@ async fn paths_without_a_rule_pass_in_their_normal_form() {
 }
 
 #[tokio::test]
-async fn a_pass_lets_through_what_an_upstream_needs() {
+async fn a_pass_admits_only_its_path_exceptions_and_evades_no_rule() {
     let pass = "[[pass]]\nmatch = \"GET /files/{*name}\"\nallow = [\"encoded-slash\", \"empty-segment\"]\n\
                 [[pass]]\nmatch = \"PUT /{*all}\"\nallow = [\"encoded-slash\"]\n";
     let (_site, upstream, gateway) = site(&format!("{PUT_PAYMENTS}{pass}")).await;

@@ -90,7 +90,7 @@ async fn a_store_that_was_replaced_refuses_commands_until_it_is_put_back() {
 }
 
 #[tokio::test]
-async fn a_new_store_is_made_where_one_was_only_if_that_is_asked_for() {
+async fn migrate_recreates_a_deleted_store_only_with_create() {
     let (site, upstream, gateway) = lab(&[]).await;
     if !on_a_file(&site) {
         return;

@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::lab::{Send as Request, Site, Upstream, lab, pay, problem};
 
 #[tokio::test]
-async fn the_upstream_is_told_what_it_carries_out_and_for_whom() {
+async fn the_upstream_gets_the_operation_id_the_tenant_and_the_caller() {
     let (_site, _upstream, gateway) = lab(&[]).await;
     let forged = pay("{}")
         .with("semel-tenant", "forged")
@@ -92,7 +92,7 @@ async fn a_host_that_is_not_listed_is_refused_and_a_listed_one_is_passed_on() {
 }
 
 #[tokio::test]
-async fn the_upstream_is_told_the_address_of_the_client_and_never_what_a_client_claims() {
+async fn the_upstream_gets_the_client_address_not_forged_forwarding_fields() {
     let (site, upstream) = (Site::new(), Upstream::start().await);
     let forged = |request: Request| {
         let request = request.with("x-forwarded-for", "198.51.100.7").with("x-forwarded-proto", "https");
@@ -191,7 +191,7 @@ async fn an_upstream_that_breaks_off_leaves_an_unknown() {
 }
 
 #[tokio::test]
-async fn a_connection_that_went_stale_in_the_pool_costs_nothing() {
+async fn calls_succeed_although_the_upstream_closes_pooled_connections() {
     // Each connection serves one request, announces keep-alive, and is closed a moment later.
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = listener.local_addr().expect("it is bound");
@@ -257,7 +257,7 @@ async fn interim_answers_are_not_the_answer() {
 }
 
 #[tokio::test]
-async fn a_client_that_expects_to_be_told_to_go_on_is_told() {
+async fn expect_100_continue_gets_100_before_the_body_is_sent() {
     let (_site, upstream, gateway) = lab(&[]).await;
     let mut client = TcpStream::connect(gateway.address).await.expect("it listens");
     let request =
@@ -332,7 +332,7 @@ async fn the_upstream_sees_one_form_of_request_whatever_the_client_speaks() {
 }
 
 #[tokio::test]
-async fn ambiguous_requests_over_http2_reach_nobody() {
+async fn ambiguous_paths_and_connection_fields_are_refused() {
     let (_site, upstream, gateway) = lab(&[]).await;
     let refused = [
         pay("{}").target("/public/../payments"),
@@ -407,7 +407,7 @@ async fn a_slow_upload_does_not_hold_up_others_on_its_connection() {
 }
 
 #[tokio::test]
-async fn a_client_that_expects_to_be_told_is_not_told_to_go_on_in_vain() {
+async fn expect_100_continue_without_a_key_gets_400_before_the_body() {
     let (_site, upstream, gateway) = lab(&[]).await;
     let mut client = TcpStream::connect(gateway.address).await.expect("it listens");
     let head =

@@ -289,7 +289,7 @@ async fn a_provider_that_deduplicates_frees_the_key_before_the_quarantine_ends()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_event_settles_what_nobody_can_look_up() {
+async fn an_event_settles_a_command_whose_provider_cannot_be_reached() {
     let (site, bank) = (site(), Bank::start().await);
     // The provider cannot be reached at its address.
     let file = settings(&bank, "", "").replace(&format!("{}/charges", bank.address), "127.0.0.1:1/charges");
@@ -431,7 +431,7 @@ async fn a_command_that_is_given_up_waits_for_an_operator() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_after_it_took_an_event_in_the_next_gateway_uses_it() {
+async fn an_event_taken_by_a_killed_gateway_settles_in_the_next_one() {
     let (site, bank) = (site(), Bank::start().await);
     let file = settings(&bank, "", "").replace(&format!("{}/charges", bank.address), "127.0.0.1:1/charges");
     let slow = ["--timeout", "30s", "--lease", "600ms", "--wait", "0s"];
@@ -450,7 +450,7 @@ async fn killed_after_it_took_an_event_in_the_next_gateway_uses_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_command_line_looks_for_what_no_gateway_does() {
+async fn semel_reconcile_settles_unknown_commands_without_a_gateway() {
     let (site, bank) = (site(), Bank::start().await);
     // A gateway without look-ups.
     let mut gateway = site.start(bank.address, &SHORT);

@@ -31,7 +31,7 @@ async fn a_termination_waits_for_running_commands() {
 }
 
 #[tokio::test]
-async fn a_termination_hands_what_is_left_to_unknown_and_the_exit_code_says_so() {
+async fn a_termination_abandons_running_commands_as_unknown_and_exits_with_1() {
     let (site, upstream, mut gateway) = lab(&["--drain", "100ms"]).await;
     let running = running(&upstream, gateway.address).await;
     gateway.terminate();

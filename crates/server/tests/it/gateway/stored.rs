@@ -199,7 +199,7 @@ async fn retries_get_a_stored_head_without_its_body() {
 }
 
 #[tokio::test]
-async fn a_retry_gets_what_was_made_as_it_is_now() {
+async fn a_retry_fetches_the_current_state_of_the_created_resource() {
     let (site, shop, mut gateway) = open("reference").await;
     let first = gateway.send(order("{}")).await;
     let again = gateway.send(order("{}")).await;
@@ -241,7 +241,7 @@ async fn another_caller_with_an_equal_key_makes_its_own_order() {
 }
 
 #[tokio::test]
-async fn an_address_elsewhere_is_given_and_never_asked() {
+async fn a_stored_foreign_address_is_returned_and_never_fetched() {
     let elsewhere = Shop::open().await;
     let (_site, shop, gateway) = open("reference").await;
     let foreign = format!("http://{}/payments/1", elsewhere.address);
@@ -336,7 +336,7 @@ async fn done(gateway: &Gateway, request: impl Fn() -> Send) -> Reply {
 }
 
 #[tokio::test]
-async fn the_result_of_an_asynchronous_command_is_fetched_too() {
+async fn the_result_of_an_asynchronous_command_is_fetched_by_reference() {
     let (_site, shop, gateway) = open("reference").await;
     let accepted = gateway.send(order("{}").target("/reports")).await;
     assert_eq!(accepted.status, 202);
@@ -361,7 +361,7 @@ fn with_canaries(request: Send) -> Send {
 }
 
 #[tokio::test]
-async fn neither_key_nor_credential_nor_unwanted_body_is_anywhere() {
+async fn keys_credentials_and_unwanted_bodies_are_in_no_store_log_or_metric() {
     for stored in ["full", "headers", "reference"] {
         let (site, shop, mut gateway) = open(stored).await;
         for _ in 0..2 {
@@ -430,7 +430,7 @@ fn text(output: &Output) -> String {
 }
 
 #[tokio::test]
-async fn an_operator_sees_what_is_stored_and_settles_as_the_operation_wants() {
+async fn a_resolved_command_stores_the_response_as_store_response_declares() {
     for stored in ["full", "headers", "reference"] {
         let (site, shop, gateway) = open(stored).await;
         let first = gateway.send(order("{}")).await;

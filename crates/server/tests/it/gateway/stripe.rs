@@ -9,7 +9,7 @@ const CHARGES: &str = "[[operation]]\nname = \"charges.create\"\nmatch = \"POST 
                        key = \"optional\"\n";
 
 #[tokio::test]
-async fn an_upstream_that_cannot_be_reached_is_told_in_the_profile_of_its_operation() {
+async fn an_unreachable_upstream_gets_the_error_of_the_operations_profile() {
     let (site, listener) = (Site::new(), TcpListener::bind("127.0.0.1:0").await.expect("a port is free"));
     let address = listener.local_addr().expect("it is bound");
     drop(listener);
@@ -24,7 +24,7 @@ async fn an_upstream_that_cannot_be_reached_is_told_in_the_profile_of_its_operat
 }
 
 #[tokio::test]
-async fn a_request_that_may_not_come_in_is_told_in_the_profile_of_its_operation() {
+async fn a_misdirected_or_large_request_gets_the_error_of_its_operations_profile() {
     let (site, upstream) = (Site::new(), Upstream::start().await);
     let settings = format!("hosts = [\"api.example\"]\n{CHARGES}");
     let gateway = site.start_with(upstream.address, &settings, &[]);
@@ -40,7 +40,7 @@ async fn a_request_that_may_not_come_in_is_told_in_the_profile_of_its_operation(
 }
 
 #[tokio::test]
-async fn a_refused_head_is_told_in_the_default_profile() {
+async fn a_too_large_head_gets_the_error_of_the_default_profile() {
     let (site, upstream) = (Site::new(), Upstream::start().await);
     let gateway = site.start(upstream.address, &["--profile", "stripe", "--key", "optional"]);
     let large = gateway.send(pay("amount=1").with("x-large", "x".repeat(128 * 1024))).await;

@@ -155,7 +155,7 @@ async fn a_record_that_was_tampered_with_cannot_put_lines_into_a_replay() {
 }
 
 #[tokio::test]
-async fn nothing_of_ours_is_for_shared_caches() {
+async fn answers_of_the_gateway_forbid_shared_caching() {
     let upstream = by_hand(|_, _| {
         let for_caches = "cache-control: public, max-age=600\r\ncdn-cache-control: max-age=600\r\n\
                           surrogate-control: max-age=600\r\nexpires: Thu, 01 Jan 2099 00:00:00 GMT";
@@ -225,7 +225,7 @@ async fn a_stored_page_does_nothing_in_a_browser() {
 }
 
 #[tokio::test]
-async fn no_request_chooses_where_it_goes() {
+async fn no_request_or_redirect_chooses_the_upstream() {
     let (_site, upstream, gateway) = lab(&[]).await;
     let elsewhere = Upstream::start().await;
     let other = elsewhere.address;
@@ -307,7 +307,7 @@ fn bomb() -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_compressed_bomb_stays_packed() {
+async fn a_compression_bomb_is_stored_and_replayed_compressed() {
     let (_site, upstream, gateway) = lab(&[]).await;
     let bomb = bomb();
     assert!(bomb.len() > 1_000_000 && bomb.len() < 1 << 20);
@@ -357,7 +357,7 @@ async fn deep_and_wide_json_is_no_burden() {
 }
 
 #[tokio::test]
-async fn a_flood_of_resets_hurts_nobody_else() {
+async fn a_flood_of_http2_resets_does_not_block_other_clients() {
     let (site, upstream, gateway) = lab(&[]).await;
     let before = gateway.memory();
     for round in 0..5 {
@@ -466,7 +466,7 @@ async fn clients_cannot_forge_headers_of_the_gateway() {
 }
 
 #[tokio::test]
-async fn names_with_quotes_are_names() {
+async fn names_with_quotes_or_sql_are_stored_and_found_verbatim() {
     let (site, upstream) = (Site::new(), Upstream::start().await);
     let rule = "[[operation]]\nname = \"orders.create\"\nmatch = \"POST /payments\"\nbusiness_reference = \"/order\"\n";
     let gateway = site.start_with(upstream.address, &format!("{NAMED}{rule}"), &[]);

@@ -33,7 +33,7 @@ async fn a_gateway_on_a_store_that_promises_less_does_not_start() {
 
 /// Sweeps read the tier again ten seconds after the last time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_runs_while_the_database_promises_less_than_is_needed() {
+async fn an_operation_does_not_run_while_the_database_is_below_its_tier() {
     let cluster = Cluster::start().expect("a server can be started");
     let database = cluster.create_database().expect("a database can be made");
     let set = |value: &str| {

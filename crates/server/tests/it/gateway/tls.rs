@@ -218,7 +218,7 @@ async fn callers_are_known_by_names_in_their_certificates() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_names_nobody_for_certain_lets_nobody_in() {
+async fn a_client_certificate_with_an_ambiguous_or_missing_name_is_refused() {
     let (site, server, clients, upstream) =
         (Site::new(), authority(), Authority::new(), Upstream::start().await);
     let cases = [
@@ -247,7 +247,7 @@ async fn a_certificate_that_names_nobody_for_certain_lets_nobody_in() {
 }
 
 #[tokio::test]
-async fn the_names_may_be_elsewhere_and_the_tenant_one_for_all() {
+async fn caller_names_can_come_from_certificate_sans_with_a_fixed_tenant() {
     let (site, server, clients, upstream) =
         (Site::new(), authority(), Authority::new(), Upstream::start().await);
     clients.issue("shop", "/O=acme/CN=1", &Shown::client().named("URI:spiffe://acme/shop,DNS:Shop.Example"));
@@ -294,7 +294,7 @@ async fn a_certificate_that_does_not_count_is_refused() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_ends_lets_nobody_in_on_an_open_connection_either() {
+async fn a_client_certificate_that_expires_is_refused_on_an_open_connection() {
     let (site, server, clients, upstream) =
         (Site::new(), authority(), Authority::new(), Upstream::start().await);
     let gateway = site.start_with(upstream.address, &by_certificate(&server, &clients, ""), &[]);
@@ -317,7 +317,7 @@ fn run(site: &Site, file: &str, words: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn files_that_cannot_be_used_are_named_with_what_is_wrong() {
+fn unusable_tls_files_are_refused_with_the_setting_and_the_reason() {
     let (site, authority) = (Site::new(), authority());
     authority.issue("other", "/CN=other", &Shown::server("DNS:localhost"));
     let write = |name: &str, text: &str| std::fs::write(authority.path(name), text).expect("there is room");

@@ -48,7 +48,7 @@ async fn commands_reach_an_upstream_that_proves_its_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_system_says_whom_to_trust_where_no_file_does() {
+async fn without_a_ca_file_the_system_roots_verify_the_upstream() {
     let (site, authority, upstream) = (Site::new(), authority(), Upstream::start().await);
     let port = authority.encrypt("upstream", upstream.address).await;
     let roots = authority.certificate().display().to_string();
@@ -96,7 +96,7 @@ async fn an_upstream_of_another_name_gets_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upstream_without_tls_or_without_a_word_gets_nothing() {
+async fn an_upstream_without_tls_or_a_handshake_answer_gets_no_request() {
     let (site, authority, upstream) = (Site::new(), authority(), Upstream::start().await);
     let gateway = start(&site, upstream.address.port(), &authority, "");
     unreachable(&gateway, "the upstream was not reached").await;

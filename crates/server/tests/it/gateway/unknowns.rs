@@ -49,7 +49,7 @@ fn explained(site: &Site) -> String {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_still_read_is_told() {
+async fn explain_reports_that_a_late_answer_is_still_awaited() {
     let awaited = "Its answer is still read until ";
     for (late, is_awaited) in [("1h", true), ("off", false)] {
         let (site, upstream) = (Site::new(), Upstream::start().await);

@@ -64,7 +64,7 @@ async fn a_websocket_handshake_becomes_a_tunnel() {
 }
 
 #[tokio::test]
-async fn an_upgrade_in_disguise_reaches_nobody() {
+async fn a_disguised_upgrade_request_is_refused() {
     let (upstream, seen) =
         echo("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n").await;
     let gateway = Site::new().start(upstream, &[]);
@@ -141,7 +141,7 @@ async fn a_101_that_answers_another_handshake_is_an_error() {
 }
 
 #[tokio::test]
-async fn a_tunnel_in_which_nobody_speaks_ends() {
+async fn a_silent_tunnel_ends_after_its_idle_timeout_or_lifetime() {
     for limits in ["tunnel_idle_timeout = \"1s\"", "tunnel_lifetime = \"1s\""] {
         let (upstream, _) = echo(ANSWER).await;
         let gateway = Site::new().start_with(upstream, &format!("[server]\n{limits}\n"), &[]);

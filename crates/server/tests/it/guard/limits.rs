@@ -25,7 +25,7 @@ async fn a_slow_second_head_is_refused() {
 }
 
 #[tokio::test]
-async fn an_idle_connection_closes_without_a_word() {
+async fn an_idle_connection_is_closed_without_a_response() {
     let lab = Lab::start(ClientLimits { idle_timeout: SOON, ..ClientLimits::default() }).await;
     assert_eq!(lab.converse("").await, "");
     assert!(lab.converse("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await.ends_with("/ 0 \n"));

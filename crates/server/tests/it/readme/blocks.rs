@@ -98,7 +98,7 @@ fn is_like(line: &str, pattern: &str) -> bool {
 }
 
 #[test]
-fn commands_are_found_with_how_they_must_end() {
+fn commands_of_a_block_are_found_with_their_expected_exit_codes() {
     let found = commands("a b \\\n  -c 'd # e'    # it fails: exit code 1\n\n# only a comment\nf\n");
     let found: Vec<_> = found.iter().map(|command| (command.line.as_str(), command.code)).collect();
     assert_eq!(found, [("a b -c 'd # e'", 1), ("f", 0)]);

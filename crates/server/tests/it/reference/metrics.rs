@@ -83,7 +83,7 @@ fn recorded() -> BTreeMap<String, (String, Vec<String>)> {
 }
 
 #[test]
-fn the_table_of_metrics_is_what_the_sources_record() {
+fn the_table_of_metrics_lists_exactly_the_metrics_in_the_sources() {
     let listed = METRICS.iter().flat_map(|group| group.metrics).map(|metric| {
         let labels = metric.labels.iter().map(|label| (*label).to_owned()).collect();
         (metric.name.to_owned(), (metric.kind.as_str().to_owned(), labels))

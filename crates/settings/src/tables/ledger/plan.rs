@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn theirs_is_called_like_ours_unless_it_is_said() {
+    fn the_other_ledger_has_our_column_names_unless_set() {
         let names = vec!["amount".to_owned()];
         let settings = LedgerSettings { compare: names.clone(), time: Some("at".to_owned()), ..files() };
         let plan = plan(&settings, false, &CHECKS).expect("it goes together");

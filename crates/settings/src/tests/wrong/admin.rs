@@ -17,7 +17,7 @@ semel.toml:1:16: error: `admin_listen`: 0.0.0.0:9090 is reachable from other mac
 }
 
 #[test]
-fn a_name_is_used_once() {
+fn a_second_admin_token_with_the_same_name_is_refused() {
     wrong(
         r#"
 [[admin.token]]
@@ -38,7 +38,7 @@ semel.toml:6:8: error: `admin.token.alice.name`: another token has this name alr
 }
 
 #[test]
-fn a_role_is_one_that_there_is() {
+fn an_unknown_admin_role_is_refused_with_a_suggestion() {
     wrong(
         r#"
 [[admin.token]]

@@ -39,7 +39,7 @@ semel.toml:1:1: error: `encryption.current`: missing: the id of the key that enc
 }
 
 #[test]
-fn an_id_is_used_once() {
+fn a_second_encryption_key_with_the_same_id_is_refused() {
     wrong(
         r#"
 [encryption]
@@ -73,7 +73,7 @@ fn a_key_comes_from_one_place() {
 }
 
 #[test]
-fn every_part_is_checked() {
+fn malformed_encryption_key_settings_are_refused() {
     let with = |key: &str| format!("[encryption]\ncurrent = \"a\"\n{KEY}[[encryption.key]]\n{key}\n");
     let id = "expected the id of a key, such as \"2026-11\": 1 to 64 letters, digits, dots, dashes and underscores";
     for (key, message) in [

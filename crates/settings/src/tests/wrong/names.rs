@@ -59,7 +59,7 @@ semel.toml:16:2: error: `frobnicate2`: unknown table; `semel config init` prints
 }
 
 #[test]
-fn a_known_name_in_the_wrong_place_is_told_the_right_one() {
+fn a_setting_in_the_wrong_table_is_refused_with_the_right_table() {
     wrong(
         r#"
 ttl = "1h"
@@ -95,7 +95,7 @@ semel.toml:8:1: error: `server.reap_batch`: belongs to `[maintenance]`
 }
 
 #[test]
-fn a_promised_name_is_reserved() {
+fn planned_setting_names_are_refused_as_reserved() {
     wrong(
         r#"
 [outbox]
@@ -116,7 +116,7 @@ semel.toml:5:1: error: `operation.a.outbox`: reserved: not built yet
 }
 
 #[test]
-fn a_table_is_no_value_and_a_value_no_table() {
+fn a_table_in_place_of_a_value_or_a_value_of_a_table_is_refused() {
     wrong(
         r#"
 defaults = 3

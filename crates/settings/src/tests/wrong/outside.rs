@@ -39,7 +39,7 @@ fn a_wrong_flag_is_named_instead_of_a_line() {
 }
 
 #[test]
-fn settings_from_two_sources_must_go_together_too() {
+fn conflicting_settings_from_two_sources_are_refused() {
     let sources = file("upstream = \"http://127.0.0.1:7000\"").flag("listen", "0.0.0.0:7000");
     assert_eq!(
         refused(&sources),

@@ -150,7 +150,7 @@ semel.toml:2:12: error: `upstream`: leads back to `listen` (127.0.0.1:443), so e
 }
 
 #[test]
-fn nearly_a_setting_of_tls() {
+fn misspelled_or_misplaced_tls_settings_are_named() {
     wrong(
         r#"
 [tsl]

@@ -65,7 +65,7 @@ semel.toml:1:16: error: `admin_listen`: 127.0.0.1:8080 is taken by `listen` (127
 }
 
 #[test]
-fn an_upstream_must_be_somebody_else() {
+fn an_upstream_that_leads_back_to_the_listener_is_refused() {
     wrong(
         r#"
 upstream = "http://LOCALHOST:8080"
@@ -133,7 +133,7 @@ semel.toml:3:19: error: `identity.trusted_proxies`: is empty, so every command w
 }
 
 #[test]
-fn a_credential_names_nobody() {
+fn a_credential_header_as_the_caller_header_is_refused() {
     wrong(
         r#"
 [identity]

@@ -340,7 +340,7 @@ semel.toml:4:14: error: `maintenance.reap_batch`: expected an integer from 1 to 
 }
 
 #[test]
-fn a_store_is_one_of_a_few() {
+fn malformed_or_unsupported_store_addresses_are_refused() {
     for (value, message) in [
         (
             "postgres://u:secret@h:port/db",
