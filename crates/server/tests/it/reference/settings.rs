@@ -69,10 +69,9 @@ fn introduction(table: &str) -> (&'static str, &'static str) {
         "ledger" => {
             ("`[ledger]`", "The scheduled comparison of ledgers: [Compare ledgers](../how-to/ledger.md).")
         }
-        "encryption" => (
-            "`[encryption]`",
-            "Encryption of stored data: [Encrypt stored data](../how-to/encryption.md).",
-        ),
+        "encryption" => {
+            ("`[encryption]`", "Encryption of stored data: [Encrypt stored data](../how-to/encryption.md).")
+        }
         "encryption.key" => {
             ("`[[encryption.key]]`", "An encryption key, any number of them; one is the current key.")
         }
