@@ -116,7 +116,7 @@ fn invalid_reconcile_settings_are_refused_with_their_place() {
         ("deduplicates = true", "deduplicates = \"yes\"", "expected true or false, found \"yes\""),
         ("status = \"/status\"", "", "goes with `status` only, the JSON Pointer to the status in the answer"),
         (
-            "reference = \"/reference\"           # where the charge says which command it is of",
+            "reference = \"/reference\"           # JSON Pointer to the operation id in that object",
             "gone = \"tombstone\"",
             "needs `reference`: a tombstone names its command",
         ),
