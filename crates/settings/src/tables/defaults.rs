@@ -42,7 +42,12 @@ pub(crate) const DEFAULTS: &[Setting<Policy>] = &[
         keep_request,
         "Storage of the request from the claim until the outcome is known, as a help with unknown outcomes"
     ),
-    setting!("key", Choice<KeyRequirement>, key, "Idempotency-Key of a command"),
+    setting!(
+        "key",
+        Choice<KeyRequirement>,
+        key,
+        "Commands without an Idempotency-Key are refused (required) or unprotected (optional); ignored protects none"
+    ),
     setting!(
         "key_syntax",
         Choice<KeySyntax>,
