@@ -17,10 +17,11 @@ const DATABASE: &str = "postgres://semel@db.internal/semel";
 const LOST: &str = "OPERATION_ID";
 
 pub(super) struct Session {
+    /// Dropped before the folder that they write to.
+    servers: Vec<Server>,
     folder: TempDir,
     /// Addresses in the README, with the real ones.
     places: Vec<(&'static str, String)>,
-    servers: Vec<Server>,
     database: Database,
 }
 
@@ -149,7 +150,7 @@ impl Session {
     /// Starts the demo like the README, with the program under test.
     fn start_demo(&mut self) -> String {
         let mut demo = semel(self.folder.path());
-        let (server, said) = start(demo.arg("demo"), "  curl -s http://");
+        let (server, said) = start(demo.arg("demo").env("TMPDIR", self.folder.path()), "  curl -s http://");
         let after = |label: &str, until: &[char]| {
             let rest = said.split_once(label).unwrap_or_else(|| panic!("no {label:?} in {said}")).1;
             rest.split(until).next().expect("there is a first part").to_owned()
