@@ -40,8 +40,8 @@ impl FromStr for AuditId {
 pub struct AuditEntry {
     /// Position of the note.
     pub id: AuditId,
-    /// Command of the note; its record may be gone.
-    pub operation_id: OperationId,
+    /// Command of the note, whose record may be gone; `None` for a note about the store, such as a hold.
+    pub operation_id: Option<OperationId>,
     /// The note and its time.
     pub taken: NoteTaken,
 }

@@ -11,6 +11,7 @@ use crate::policy::{KeepRequest, OnLeaseExpired, Policy};
 use crate::record::Claim;
 use crate::request::StoredRequest;
 use crate::scope::{RecordId, Scope};
+use crate::trace::TraceContext;
 use crate::transition::{Attempt, Reference, Start};
 
 /// A command: the operation that an admitted request asks for.
@@ -26,6 +27,8 @@ pub struct Command {
     pub former: Arc<[OperationName]>,
     /// The policy of the operation.
     pub policy: Arc<Policy>,
+    /// The trace of the request, if it is traced.
+    pub trace: Option<TraceContext>,
 }
 
 impl Command {
@@ -110,6 +113,7 @@ impl Command {
             business_reference: self.business_reference.clone(),
             former: self.former.to_vec(),
             request,
+            trace: self.trace,
         }
     }
 }

@@ -415,6 +415,16 @@ pub enum RequestWrite {
     Erase,
 }
 
+/// The part of a record that the passage of time had ended before an event came. The event's write carries
+/// this out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lapse {
+    /// The lease, or the deadline for the start.
+    Lease,
+    /// The time to live of the record or of its response.
+    Retention,
+}
+
 /// The effects of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Transition {
@@ -426,4 +436,6 @@ pub struct Transition {
     pub request: RequestWrite,
     /// Decision for the sender, once the writes are durable.
     pub decision: Decision,
+    /// What had lapsed before the event, if its write carries that out.
+    pub lapse: Option<Lapse>,
 }

@@ -16,6 +16,7 @@ pub mod event;
 pub mod fields;
 pub mod fingerprint;
 pub mod history;
+pub mod hold;
 pub mod identity;
 pub mod ids;
 pub mod json;
@@ -54,6 +55,7 @@ pub mod terms;
 pub mod text;
 pub mod tier;
 pub mod time;
+pub mod trace;
 pub mod transition;
 pub mod vault;
 pub mod waiting;
@@ -63,6 +65,7 @@ pub use change::{Change, Note, NoteTaken};
 pub use command::Command;
 pub use fingerprint::{Fingerprint, FingerprintInput};
 pub use history::{History, Step};
+pub use hold::{Hold, HoldChange, HoldTarget, Holds};
 pub use identity::StoreId;
 pub use ids::{AttemptToken, Ids, OperationId, RandomIds};
 pub use key::{IdempotencyKey, KeyError, KeyRules, KeySyntax};
@@ -83,11 +86,17 @@ pub use response::{Response, StoredResponse};
 pub use retry::RetryAdvice;
 pub use scope::{Principal, RecordId, Scope};
 pub use state::{Epoch, Fence, Head, Reason, State, StateName};
-pub use store::{Backend, Census, Filter, Records, Snapshot, Store, StoreAnswer, UnreadableRecord, Upkeep};
+pub use store::{
+    AgedRecord, Backend, Census, CensusGroup, Filter, RecordPage, Records, ReferenceEntry, Snapshot, Store,
+    StoreAnswer, UnreadableRecord, Upkeep,
+};
 pub use store_error::StoreError;
 pub use terms::Terms;
 pub use tier::{Tier, TierTooLow};
 pub use time::{BootTime, Clock, SteadyClock, SystemClock, Timestamp};
-pub use transition::{About, Attempt, Decision, Event, Reference, Start, Transition, Write, transition};
+pub use trace::{Span, SpanRole, SpanValue, TraceContext, Tracer};
+pub use transition::{
+    About, Attempt, Decision, Event, Lapse, Reference, Start, Transition, Write, transition,
+};
 pub use vault::{Plaintext, Sealed, Sealing, Vault, VaultError};
 pub use waiting::{Waiting, WaitingFilter, WaitingPage, WaitingPlace, WaitingSearch};

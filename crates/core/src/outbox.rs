@@ -230,7 +230,7 @@ pub(crate) fn backoff(first: Duration, max: Duration, attempts: u32, chance: u32
 }
 
 /// A worker's take of messages.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Take {
     /// Token of the worker, new for every take.
     pub token: AttemptToken,
@@ -238,6 +238,9 @@ pub struct Take {
     pub lease: Duration,
     /// Maximum number of messages.
     pub limit: usize,
+    /// Kinds of messages that are left waiting: an operator holds their sinks. Later messages of their commands wait behind
+    /// them.
+    pub except: Vec<String>,
 }
 
 /// Selects the messages of a list. Each `None` matches every message.
@@ -287,6 +290,8 @@ pub struct Depth {
     pub pending: u64,
     /// Number of dead messages.
     pub dead: u64,
+    /// Time at which the oldest pending message was made.
+    pub oldest_pending: Option<Timestamp>,
 }
 
 /// Keeps messages. Transactions of commands insert them.
@@ -355,7 +360,7 @@ mod tests {
             ("accepted at once", 1, accepted.clone(), u32::MAX, Next::Delivered),
             ("accepted in the end", 4, accepted, 0, Next::Delivered),
             ("refused", 1, refused, 0, Next::Dead),
-            ("nobody knows, and no try is left", 5, Tried::Exhausted, 0, Next::Dead),
+            ("the outcome is unknown, and no try is left", 5, Tried::Exhausted, 0, Next::Dead),
             ("first wait, at most", 1, failed(None), u32::MAX, seconds(10)),
             ("first wait, at least", 1, failed(None), 0, seconds(5)),
             ("second wait", 2, failed(None), u32::MAX, seconds(20)),
@@ -417,7 +422,7 @@ mod tests {
         let [before, end] = [999, 1_000].map(Timestamp::from_millis);
         assert!(message(MessageState::Pending, token).is_in_hand(before));
         assert!(!message(MessageState::Pending, token).is_in_hand(end), "the lease has ended");
-        assert!(!message(MessageState::Pending, None).is_in_hand(before), "nobody has it");
+        assert!(!message(MessageState::Pending, None).is_in_hand(before), "no worker has it");
         assert!(!message(MessageState::Dead, token).is_in_hand(before), "it is given up");
     }
 

@@ -70,6 +70,8 @@ pub enum ProblemKind {
     StoreUnavailable,
     /// This node is shutting down: nothing ran.
     ShuttingDown,
+    /// An operator holds the operation or the tenant: nothing ran.
+    Held,
     /// This node is overloaded: nothing ran.
     Overloaded,
     /// The upstream refused the connection: nothing ran.
@@ -107,7 +109,7 @@ struct ProblemEntry {
 
 impl ProblemKind {
     /// Every kind.
-    pub const ALL: [ProblemKind; 32] = [
+    pub const ALL: [ProblemKind; 33] = [
         ProblemKind::MissingKey,
         ProblemKind::InvalidKey,
         ProblemKind::KeyReused,
@@ -128,6 +130,7 @@ impl ProblemKind {
         ProblemKind::AuthorizationUnavailable,
         ProblemKind::StoreUnavailable,
         ProblemKind::ShuttingDown,
+        ProblemKind::Held,
         ProblemKind::Overloaded,
         ProblemKind::UpstreamUnreachable,
         ProblemKind::RolledBack,
@@ -292,6 +295,14 @@ impl ProblemKind {
                 StatusCode::SERVICE_UNAVAILABLE,
                 "The service is shutting down",
                 "Send the same request again after Retry-After. This request ran nothing.",
+            ),
+            ProblemKind::Held => entry(
+                "IDEMPOTENCY_HELD",
+                "idempotency-held",
+                StatusCode::SERVICE_UNAVAILABLE,
+                "New commands are held",
+                "The operator of the service has stopped new commands for a while. Send the same request again after \
+                 Retry-After. This request ran nothing.",
             ),
             ProblemKind::Overloaded => entry(
                 "OVERLOADED",

@@ -8,6 +8,7 @@ use crate::response::{Response, StoredResponse};
 use crate::scope::{Principal, RecordId, Scope};
 use crate::state::{Head, State};
 use crate::time::Timestamp;
+use crate::trace::TraceContext;
 use crate::transition::{Attempt, Write};
 
 /// A store's record of one command.
@@ -27,12 +28,17 @@ pub struct Record {
     pub created_at: Timestamp,
     /// Time of the last change.
     pub updated_at: Timestamp,
+    /// Time at which the command entered its state. A lease renewal or a look-up without evidence does not
+    /// move it; a new attempt does.
+    pub state_since: Timestamp,
     /// State of the command.
     pub head: Head,
     /// Result of the command, once it is settled.
     pub result: Option<StoredResult>,
     /// Steps of the command, for people.
     pub history: History,
+    /// Trace of the request that claimed the command first, if it was traced.
+    pub trace: Option<TraceContext>,
 }
 
 /// Result of a settled command.
@@ -69,6 +75,8 @@ pub struct Claim {
     pub former: Vec<OperationName>,
     /// The request, if a worker may have to execute it, or if it is stored until the outcome is known.
     pub request: Option<StoredRequest>,
+    /// Trace of the request, if it is traced.
+    pub trace: Option<TraceContext>,
 }
 
 /// Holder of a business reference.
@@ -143,13 +151,16 @@ impl Record {
                 key_hash_prefix: claim.scope.key.hash_prefix(),
                 created_at: now,
                 updated_at: now,
+                state_since: head.since(None, now),
                 head,
                 result: None,
                 history: History::default().then(&head, now),
+                trace: claim.trace,
             }),
             Write::Update(head) => before.map(|before| Record {
                 head,
                 updated_at: now,
+                state_since: head.since(Some((&before.head, before.state_since)), now),
                 result: if head.state.is_terminal() {
                     result.cloned().or_else(|| before.result.clone())
                 } else {

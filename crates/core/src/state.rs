@@ -379,6 +379,17 @@ impl Head {
         }
     }
 
+    /// Returns the time since which the command is in this state, after a write at `now` to a record with the
+    /// head and time of `before`.
+    pub(crate) fn since(&self, before: Option<(&Head, Timestamp)>, now: Timestamp) -> Timestamp {
+        let stays = |before: &Head| (self.state.name(), self.epoch) == (before.state.name(), before.epoch);
+        match (self.state, before) {
+            (State::Unknown { since, .. }, _) => since,
+            (_, Some((before, since))) if stays(before) => since,
+            (_, Some(_) | None) => now,
+        }
+    }
+
     /// Returns the fence of the executor of the current attempt.
     pub const fn fence(&self) -> Fence {
         Fence { epoch: self.epoch, token: self.token }

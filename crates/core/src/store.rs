@@ -2,6 +2,7 @@
 //! [`Records`] operators; [`Backend`] is a complete store. An implementation of the first three on which
 //! `semel_testkit::conformance` passes is a store that Semel can run on.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,8 +10,10 @@ use async_trait::async_trait;
 
 use crate::audit::AuditLog;
 use crate::change::{Change, Note, NoteTaken};
+use crate::hold::Holds;
 use crate::identity::StoreId;
 use crate::ids::OperationId;
+use crate::operation::OperationName;
 use crate::outbox::Outbox;
 use crate::progress::{Item, Progress};
 use crate::quota::Usage;
@@ -19,11 +22,11 @@ use crate::record::{Claim, Holder, Record};
 use crate::request::StoredRequest;
 use crate::reseal::Reseal;
 use crate::scope::{Principal, RecordId};
-use crate::state::StateName;
+use crate::state::{Reason, StateName};
 use crate::store_error::StoreError;
 use crate::tier::Tier;
 use crate::time::Timestamp;
-use crate::transition::Decision;
+use crate::transition::{Decision, Lapse};
 use crate::vault::Vault;
 use crate::waiting::{WaitingFilter, WaitingPage};
 
@@ -128,17 +131,17 @@ pub trait Store: Send + Sync + 'static {
 #[async_trait]
 pub trait Upkeep: Store {
     /// Applies [`Event::Age`](crate::transition::Event::Age) to at most `limit` records whose lease or start
-    /// deadline has passed. Returns the number of changed records. Safe beside live traffic and other
-    /// sweepers.
-    async fn sweep(&self, limit: usize) -> Result<usize, StoreError>;
+    /// deadline has passed. Returns the changed records. Safe beside live traffic and other sweepers.
+    async fn sweep(&self, limit: usize) -> Result<Vec<AgedRecord>, StoreError>;
 
     /// Applies [`Event::Age`](crate::transition::Event::Age) to at most `limit` records whose time to live is
-    /// over. Returns the number of changed records. Safe beside live traffic and other reapers.
-    async fn reap(&self, limit: usize) -> Result<usize, StoreError>;
+    /// over. Returns the changed records. Safe beside live traffic and other reapers.
+    async fn reap(&self, limit: usize) -> Result<Vec<AgedRecord>, StoreError>;
 
-    /// Returns the number of records of each operation in each state, and the oldest change among them. For
-    /// metrics: the call may be slow, and its result slightly out of date.
-    async fn census(&self) -> Result<Vec<Census>, StoreError>;
+    /// Returns the number of records of each operation in each state, and the size of the store. Records whose
+    /// outcome is open are counted; the number of the others may be an estimate, so that the call takes
+    /// milliseconds however many there are.
+    async fn census(&self) -> Result<Census, StoreError>;
 
     /// Returns at most `limit` commands in state `Unknown` that are due for a look-up of evidence, the
     /// longest due first. A store may leave out [`Record::result`], which such commands do not have.
@@ -162,21 +165,29 @@ pub trait Records: Upkeep {
         note: &Note,
     ) -> Result<Option<StoredRequest>, StoreError>;
 
-    /// Returns the records that match `filter`, ordered by operation id, which is roughly by age. A store may
-    /// leave out [`Record::result`]: lists do not show responses.
-    async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError>;
+    /// Returns a page of the records that match `filter`, ordered by operation id, which is roughly by age. A
+    /// store may leave out [`Record::result`]: lists do not show responses. A page may have fewer records than
+    /// `limit`, even none, and be followed by others: a store looks at a bounded number of records for each.
+    async fn list(&self, filter: &Filter) -> Result<RecordPage, StoreError>;
 
-    /// Returns the unreadable records that [`list`](Records::list) leaves out for this filter. Both methods
-    /// look at the same rows, at most `limit` of them. A store without unreadable records returns none.
-    async fn unreadable(&self, _filter: &Filter) -> Result<Vec<UnreadableRecord>, StoreError> {
-        Ok(Vec::new())
-    }
+    /// Returns the commands that hold this business reference, or gave it back and still have a record, the
+    /// holder first.
+    async fn find_by_reference(
+        &self,
+        tenant: &str,
+        operation: &OperationName,
+        reference: &str,
+    ) -> Result<Vec<ReferenceEntry>, StoreError>;
+
+    /// Returns the names of the operations that have records. Reads every record: for the start of a program,
+    /// not for regular use.
+    async fn operations(&self) -> Result<Vec<String>, StoreError>;
 }
 
-/// A complete store: records, evidence, usage, audit log and resealing. `Arc<dyn Backend>` coerces to an
+/// A complete store: records, evidence, usage, audit log, holds and resealing. `Arc<dyn Backend>` coerces to an
 /// `Arc` of each part, for callers that need only one.
 #[async_trait]
-pub trait Backend: Records + Evidence + Usage + AuditLog + Reseal {
+pub trait Backend: Records + Evidence + Usage + AuditLog + Holds + Reseal {
     /// Returns the id of the store, which distinguishes it from every other; `None` if it is lost with its process.
     async fn store_id(&self) -> Result<Option<StoreId>, StoreError>;
 
@@ -200,6 +211,8 @@ pub struct StoreAnswer {
     pub now: Timestamp,
     /// The command that holds the business reference, if the decision is `Duplicate`.
     pub holder: Option<Holder>,
+    /// What had lapsed before the event, if this call carried that out.
+    pub lapse: Option<Lapse>,
 }
 
 /// A record at one moment.
@@ -220,8 +233,12 @@ pub struct Filter {
     pub operation: Option<String>,
     /// Tenant of the records.
     pub tenant: Option<String>,
-    /// Upper limit of the records' last change, exclusive.
-    pub updated_before: Option<Timestamp>,
+    /// Caller of the records.
+    pub caller: Option<String>,
+    /// Lower limit of the time at which the records entered their state, inclusive.
+    pub since: Option<Timestamp>,
+    /// Upper limit of the time at which the records entered their state, exclusive.
+    pub until: Option<Timestamp>,
     /// Last record of the previous page: only records after it.
     pub after: Option<OperationId>,
     /// Maximum number of records.
@@ -230,8 +247,50 @@ pub struct Filter {
 
 impl Default for Filter {
     fn default() -> Filter {
-        Filter { state: None, operation: None, tenant: None, updated_before: None, after: None, limit: 100 }
+        Filter {
+            state: None,
+            operation: None,
+            tenant: None,
+            caller: None,
+            since: None,
+            until: None,
+            after: None,
+            limit: 100,
+        }
     }
+}
+
+impl Filter {
+    /// Returns true if this record is on the filter's list, on whatever page.
+    pub fn matches(&self, record: &Record) -> bool {
+        let is = |wanted: &Option<String>, found: &str| wanted.as_ref().is_none_or(|wanted| wanted == found);
+        self.state.is_none_or(|state| record.head.state.name() == state)
+            && is(&self.operation, record.operation.as_str())
+            && is(&self.tenant, record.principal.tenant())
+            && is(&self.caller, record.principal.caller())
+            && self.since.is_none_or(|since| since <= record.state_since)
+            && self.until.is_none_or(|until| record.state_since < until)
+    }
+}
+
+/// Command that holds a business reference, or gave it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReferenceEntry {
+    /// Id of the command.
+    pub operation_id: OperationId,
+    /// True if the command holds the reference: no other command may take it.
+    pub is_held: bool,
+}
+
+/// A page of a list of records.
+#[derive(Clone, Debug, Default)]
+pub struct RecordPage {
+    /// The records, ordered by operation id.
+    pub records: Vec<Record>,
+    /// The records that match and cannot be read, ordered by operation id.
+    pub unreadable: Vec<UnreadableRecord>,
+    /// The value of [`Filter::after`] for the next page; `None` if this page is the last.
+    pub next: Option<OperationId>,
 }
 
 /// A record that cannot be read.
@@ -243,15 +302,77 @@ pub struct UnreadableRecord {
     pub why: String,
 }
 
+/// Count of a store's records.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Records by operation and state.
+    pub groups: Vec<CensusGroup>,
+    /// Size of the store's data in bytes, if it is known.
+    pub bytes: Option<u64>,
+}
+
+impl Census {
+    /// Returns the count of these records, none of it estimated.
+    pub fn of<'a>(records: impl Iterator<Item = &'a Record>) -> Census {
+        let mut groups: BTreeMap<(String, &str), CensusGroup> = BTreeMap::new();
+        for record in records {
+            let (operation, state) = (record.operation.to_string(), record.head.state.name());
+            let group = groups.entry((operation.clone(), state.as_str())).or_insert(CensusGroup {
+                operation,
+                state,
+                count: 0,
+                is_estimate: false,
+                oldest: Some(record.state_since),
+            });
+            group.count += 1;
+            group.oldest = group.oldest.min(Some(record.state_since));
+        }
+        Census { groups: groups.into_values().collect(), bytes: None }
+    }
+}
+
 /// Count of the records of one operation in one state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Census {
+pub struct CensusGroup {
     /// Name of the operation.
     pub operation: String,
     /// State of the records.
     pub state: StateName,
     /// Number of records.
     pub count: u64,
-    /// Time of the last change of the record that has been unchanged for longest.
-    pub oldest: Timestamp,
+    /// True if the records were estimated from a sample, not counted.
+    pub is_estimate: bool,
+    /// Earliest time at which one of the records entered the state; `None` for estimates.
+    pub oldest: Option<Timestamp>,
+}
+
+/// A record that the passage of time has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgedRecord {
+    /// Digest of the command's scope.
+    pub id: RecordId,
+    /// Id of the command.
+    pub operation_id: OperationId,
+    /// Principal that sent the command.
+    pub principal: Principal,
+    /// Operation of the command.
+    pub operation: OperationName,
+    /// First 8 hex digits of the key's digest.
+    pub key_hash_prefix: String,
+    /// State and reason of the record now; `None` if it is deleted.
+    pub became: Option<(StateName, Reason)>,
+}
+
+impl AgedRecord {
+    /// Returns the facts about a record that became `after`.
+    pub fn new(before: &Record, after: Option<&Record>) -> AgedRecord {
+        AgedRecord {
+            id: before.id,
+            operation_id: before.operation_id,
+            principal: before.principal.clone(),
+            operation: before.operation.clone(),
+            key_hash_prefix: before.key_hash_prefix.clone(),
+            became: after.map(|after| (after.head.state.name(), after.head.reason)),
+        }
+    }
 }

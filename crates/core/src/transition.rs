@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 pub use crate::event::{
-    About, Attempt, Decision, Event, PhaseVerdict, Proof, Recorded, Reference, ReferenceWrite, Refusal,
-    RequestWrite, Start, Transition, Verdict, Write,
+    About, Attempt, Decision, Event, Lapse, PhaseVerdict, Proof, Recorded, Reference, ReferenceWrite,
+    Refusal, RequestWrite, Start, Transition, Verdict, Write,
 };
 use crate::policy::OnLeaseExpired;
 use crate::state::{Epoch, Fence, Head, Reason, SettledBy, State};
@@ -39,7 +39,23 @@ pub fn transition(head: Option<&Head>, event: &Event, now: Timestamp) -> Transit
         (Some(_), None) => Write::Delete,
     };
     let (reference, request) = (reference(before, aged, after, event), request(before, aged, after));
-    Transition { write, reference, request, decision }
+    let lapse = before.filter(|_| write != Write::Keep).and_then(|before| lapse(&before, aged.as_ref()));
+    Transition { write, reference, request, decision, lapse }
+}
+
+/// Returns what the passage of time ended, if it changed the record.
+fn lapse(before: &Head, aged: Option<&Head>) -> Option<Lapse> {
+    match (aged, before.state) {
+        (Some(aged), _) if aged == before => None,
+        (_, State::Claimed { .. } | State::Processing { .. } | State::Unknown { .. }) => Some(Lapse::Lease),
+        (
+            _,
+            State::Succeeded { .. }
+            | State::FailedFinal { .. }
+            | State::FailedRetryable { .. }
+            | State::Expired { .. },
+        ) => Some(Lapse::Retention),
+    }
 }
 
 /// Returns the write to the request. It is stored when its command is acquired, and kept as long as a worker

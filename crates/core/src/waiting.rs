@@ -531,7 +531,7 @@ mod tests {
         let passed = place(&walk.list[0]);
         assert!(walk.search.wants(&passed));
         walk.search.turn(None);
-        let next = walk.search.page().expect("nobody has looked at the rest of its commands");
+        let next = walk.search.page().expect("the rest of its commands was not read yet");
         assert_eq!((next.after, next.share), (Some(passed), next.limit));
 
         let mut walk = Walk::new(vec![("a", 0, false), ("b", 0, true), ("b", 1, true), ("c", 0, true)]);

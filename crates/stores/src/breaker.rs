@@ -10,9 +10,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use semel_core::store::CALL_DEADLINE;
 use semel_core::{
-    Census, Change, Claim, Decision, Filter, Item, Note, NoteTaken, OperationId, Principal, Progress, Record,
-    RecordId, Records, Snapshot, Store, StoreAnswer, StoreError, StoredRequest, Tier, Timestamp,
-    UnreadableRecord, Upkeep, WaitingFilter, WaitingPage,
+    AgedRecord, Census, Change, Claim, Decision, Filter, Item, Note, NoteTaken, OperationId, OperationName,
+    Principal, Progress, Record, RecordId, RecordPage, Records, ReferenceEntry, Snapshot, Store, StoreAnswer,
+    StoreError, StoredRequest, Tier, Timestamp, Upkeep, WaitingFilter, WaitingPage,
 };
 use tokio::time::Instant;
 
@@ -88,7 +88,11 @@ impl StoreHealth {
             }
             self.try_again_at = Instant::now() + self.pause;
         }
-        match (std::mem::replace(&mut self.open, is_away), is_away) {
+        let was_away = std::mem::replace(&mut self.open, is_away);
+        if was_away != is_away {
+            shown(is_away);
+        }
+        match (was_away, is_away) {
             (true, false) => tracing::info!("the store is back"),
             (false, true) if self.unsettled >= FAILURES => {
                 tracing::error!(
@@ -114,9 +118,15 @@ impl StoreHealth {
     }
 }
 
+/// Records in the metrics that the circuit is open, or not.
+fn shown(is_open: bool) {
+    metrics::gauge!("idempotency_store_breaker_open").set(f64::from(u8::from(is_open)));
+}
+
 impl Breaker {
     /// Makes a closed breaker around this store.
     pub fn new(inner: Arc<dyn Records>) -> Breaker {
+        shown(false);
         let health = StoreHealth {
             failures: 0,
             unsettled: 0,
@@ -223,15 +233,15 @@ impl Store for Breaker {
 
 #[async_trait]
 impl Upkeep for Breaker {
-    async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
-        self.judged(WriteKind::Upkeep, self.inner.sweep(limit), |changed| *changed > 0).await
+    async fn sweep(&self, limit: usize) -> Result<Vec<AgedRecord>, StoreError> {
+        self.judged(WriteKind::Upkeep, self.inner.sweep(limit), |changed| !changed.is_empty()).await
     }
 
-    async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
-        self.judged(WriteKind::Upkeep, self.inner.reap(limit), |changed| *changed > 0).await
+    async fn reap(&self, limit: usize) -> Result<Vec<AgedRecord>, StoreError> {
+        self.judged(WriteKind::Upkeep, self.inner.reap(limit), |changed| !changed.is_empty()).await
     }
 
-    async fn census(&self) -> Result<Vec<Census>, StoreError> {
+    async fn census(&self) -> Result<Census, StoreError> {
         self.read(self.inner.census()).await
     }
 
@@ -258,12 +268,21 @@ impl Records for Breaker {
         self.read(self.inner.read_request(operation_id, note)).await
     }
 
-    async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
+    async fn list(&self, filter: &Filter) -> Result<RecordPage, StoreError> {
         self.read(self.inner.list(filter)).await
     }
 
-    async fn unreadable(&self, filter: &Filter) -> Result<Vec<UnreadableRecord>, StoreError> {
-        self.read(self.inner.unreadable(filter)).await
+    async fn find_by_reference(
+        &self,
+        tenant: &str,
+        operation: &OperationName,
+        reference: &str,
+    ) -> Result<Vec<ReferenceEntry>, StoreError> {
+        self.read(self.inner.find_by_reference(tenant, operation, reference)).await
+    }
+
+    async fn operations(&self) -> Result<Vec<String>, StoreError> {
+        self.read(self.inner.operations()).await
     }
 }
 
@@ -279,6 +298,10 @@ mod tests {
 
     #[tokio::test]
     async fn an_open_circuit_forwards_only_few_calls_to_an_unavailable_store() {
+        let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+        let page = recorder.handle();
+        let _recording = metrics::set_default_local_recorder(&recorder);
+        let is_shown_open = || page.render().contains("\nidempotency_store_breaker_open 1\n");
         let faulty = Arc::new(FaultyStore::new(Arc::new(MemoryStore::new())));
         let breaker = Breaker::new(faulty.clone());
         let calls = Arc::new(AtomicU32::new(0));
@@ -291,7 +314,7 @@ mod tests {
             let claim = sample::claim(&format!("key-{number}"));
             assert!(matches!(breaker.claim(&claim).await, Err(StoreError::Unavailable(_))));
         }
-        assert!(breaker.is_open());
+        assert!(breaker.is_open() && is_shown_open());
         let asked = usize::try_from(calls.load(Ordering::SeqCst)).expect("it is small");
         assert!((FAILURES..FAILURES + 20).contains(&asked), "asked {asked} times");
         faulty.heal();
@@ -300,6 +323,7 @@ mod tests {
             let _ = breaker.sweep(1).await;
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+        assert!(!is_shown_open(), "{}", page.render());
         let claim = sample::claim("after");
         assert_eq!(breaker.claim(&claim).await.expect("it is back").decision, Decision::Execute);
     }

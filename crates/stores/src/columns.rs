@@ -12,6 +12,7 @@ use semel_core::transition::Proof;
 use semel_core::{
     AttemptToken, Fingerprint, Head, History, LookUpAnswer, OperationId, OperationName, Principal, Reason,
     Record, RecordId, State, StateName, Statement, StepKind, StoredResponse, StoredResult, Terms, Timestamp,
+    TraceContext,
 };
 
 /// Every column of a record.
@@ -40,7 +41,7 @@ pub(crate) struct RecordColumns<'a> {
     pub(crate) ready_at: Option<i64>,
     pub(crate) expires_at: Option<i64>,
     pub(crate) settled_by: Option<Cow<'a, str>>,
-    pub(crate) unknown_since: Option<i64>,
+    pub(crate) state_since: i64,
     pub(crate) reconcile_after: Option<i64>,
     pub(crate) attempts: Option<u32>,
     pub(crate) quarantine_until: Option<i64>,
@@ -49,6 +50,7 @@ pub(crate) struct RecordColumns<'a> {
     pub(crate) created_at: i64,
     pub(crate) updated_at: i64,
     pub(crate) history: Cow<'a, str>,
+    pub(crate) trace: Option<Cow<'a, str>>,
     pub(crate) result: Option<ResultColumns<'a>>,
 }
 
@@ -117,7 +119,7 @@ impl<'a> RecordColumns<'a> {
             ready_at: None,
             expires_at: state.expires_at().map(Timestamp::as_millis),
             settled_by: None,
-            unknown_since: None,
+            state_since: record.state_since.as_millis(),
             reconcile_after: None,
             attempts: None,
             quarantine_until: None,
@@ -126,6 +128,7 @@ impl<'a> RecordColumns<'a> {
             created_at: record.created_at.as_millis(),
             updated_at: record.updated_at.as_millis(),
             history: record.history.as_text().into(),
+            trace: record.trace.map(|trace| trace.to_string().into()),
             result: record.result.as_ref().map(ResultColumns::of),
         };
         match state {
@@ -136,8 +139,7 @@ impl<'a> RecordColumns<'a> {
                 };
                 RecordColumns { settled_by: Some(settled_by.into()), ..common }
             }
-            State::Unknown { since, reconcile_after, attempts, quarantine_until } => RecordColumns {
-                unknown_since: Some(since.as_millis()),
+            State::Unknown { since: _, reconcile_after, attempts, quarantine_until } => RecordColumns {
                 reconcile_after: Some(reconcile_after.as_millis()),
                 attempts: Some(attempts),
                 quarantine_until: Some(quarantine_until.as_millis()),
@@ -165,7 +167,10 @@ impl<'a> RecordColumns<'a> {
             key_hash_prefix: self.key_hash_prefix.to_string(),
             created_at: Timestamp::from_millis(self.created_at),
             updated_at: Timestamp::from_millis(self.updated_at),
+            state_since: Timestamp::from_millis(self.state_since),
             head: self.head()?,
+            // For people only: an unreadable one is none.
+            trace: self.trace.as_deref().and_then(TraceContext::parse),
             history: History::from_text(self.history.into_owned()),
             result: self.result.map(ResultColumns::result),
         })
@@ -226,7 +231,7 @@ impl<'a> RecordColumns<'a> {
             }
             StateName::FailedRetryable => State::FailedRetryable { expires_at: expires_at()? },
             StateName::Unknown => State::Unknown {
-                since: moment("unknown_since", self.unknown_since)?,
+                since: Timestamp::from_millis(self.state_since),
                 reconcile_after: moment("reconcile_after", self.reconcile_after)?,
                 attempts: self.attempts.ok_or_else(|| damage("attempts", "there is nothing"))?,
                 quarantine_until: moment("quarantine_until", self.quarantine_until)?,

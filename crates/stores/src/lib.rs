@@ -18,6 +18,8 @@ pub mod memory;
 mod open;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(feature = "sql")]
+mod queue_metrics;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 

@@ -10,16 +10,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use semel_core::hold::MAX_HOLDS;
 use semel_core::policy::OnLeaseExpired;
 use semel_core::quota::{Subject, UsageEntry};
 use semel_core::reconcile::{Heard, LastHeard, OpenStatements, StatementOutcome};
 use semel_core::transition::{ReferenceWrite, RequestWrite, age};
 use semel_core::{
-    AuditEntry, AuditId, AuditLog, Backend, Census, Change, Claim, Clock, Decision, Event, Evidence, Filter,
-    Holder, Item, Note, NoteTaken, OperationId, OperationName, Outbox, Principal, Progress, Record, RecordId,
-    Records, Reference, Snapshot, State, StateName, Statement, SteadyClock, StepKind, Store, StoreAnswer,
-    StoreError, StoreId, StoredRequest, StoredResult, Tier, Timestamp, Upkeep, Waiting, WaitingFilter,
-    WaitingPage, transition,
+    AgedRecord, AuditEntry, AuditId, AuditLog, Backend, Census, Change, Claim, Clock, Decision, Event,
+    Evidence, Filter, Hold, HoldChange, HoldTarget, Holder, Holds, Item, Note, NoteTaken, OperationId,
+    OperationName, Outbox, Principal, Progress, Record, RecordId, RecordPage, Records, Reference,
+    ReferenceEntry, Snapshot, State, Statement, SteadyClock, StepKind, Store, StoreAnswer, StoreError,
+    StoreId, StoredRequest, StoredResult, Tier, Timestamp, Upkeep, Waiting, WaitingFilter, WaitingPage,
+    transition,
 };
 
 use crate::contested::contested;
@@ -35,8 +37,10 @@ struct Tables {
     records: HashMap<RecordId, Record>,
     /// Business references, by tenant, operation and reference.
     references: References,
-    /// Notes about commands, the oldest first.
-    notes: Vec<(OperationId, NoteTaken)>,
+    /// Notes, the oldest first, with their commands. A hold's note has none.
+    notes: Vec<(Option<OperationId>, NoteTaken)>,
+    /// Holds in force.
+    holds: BTreeMap<HoldTarget, Hold>,
     /// Requests and inputs of commands that a worker may have to start.
     requests: HashMap<OperationId, StoredRequest>,
     /// The items of bulk requests.
@@ -98,21 +102,15 @@ impl MemoryStore {
     }
 
     /// Applies the passage of time to at most `limit` of the records that are `due`.
-    fn age(&self, limit: usize, due: impl Fn(&State, Timestamp) -> bool) -> usize {
-        let now = self.clock.now();
-        let due: Vec<RecordId> = self
-            .tables()
-            .records
-            .values()
-            .filter(|record| due(&record.head.state, now))
-            .map(|record| record.id)
-            .take(limit)
-            .collect();
-        // Another change may have come first: only records that changed count.
-        let aged = |id: &RecordId| {
-            self.tables().change(*id, &Event::Age, None, None, None, now).decision == Decision::Applied
+    fn age(&self, limit: usize, due: impl Fn(&State, Timestamp) -> bool) -> Vec<AgedRecord> {
+        let (mut tables, now) = (self.tables(), self.clock.now());
+        let due = tables.records.values().filter(|record| due(&record.head.state, now)).take(limit);
+        let due: Vec<Record> = due.cloned().collect();
+        let age = |before: Record| {
+            let aged = tables.change(before.id, &Event::Age, None, None, None, now);
+            (aged.decision == Decision::Applied).then(|| AgedRecord::new(&before, aged.record.as_ref()))
         };
-        due.iter().filter(|id| aged(id)).count()
+        due.into_iter().filter_map(age).collect()
     }
 }
 
@@ -193,14 +191,14 @@ impl Tables {
             Some(record) => self.records.insert(id, record.clone()),
             None => self.records.remove(&id),
         };
-        StoreAnswer { decision: step.decision, record, now, holder: None }
+        StoreAnswer { decision: step.decision, record, now, holder: None, lapse: step.lapse }
     }
 }
 
 /// Takes the business references of a command back, except those that other commands hold since, which are noted.
 fn take_references_back(
     references: &mut References,
-    notes: &mut Vec<(OperationId, NoteTaken)>,
+    notes: &mut Vec<(Option<OperationId>, NoteTaken)>,
     id: OperationId,
     now: Timestamp,
 ) {
@@ -209,7 +207,10 @@ fn take_references_back(
         let Some(own) = reserved.iter_mut().find(|own| own.holder.operation_id == id) else { continue };
         match holder.filter(|holder| *holder != id) {
             None => own.given_back = false,
-            Some(holder) => notes.push((id, NoteTaken { at: now, note: contested(id, holder) })),
+            Some(holder) => {
+                let taken = NoteTaken { at: now, note: contested(id, holder) };
+                notes.push((Some(id), taken));
+            }
         }
     }
 }
@@ -264,7 +265,7 @@ impl Store for MemoryStore {
         let event = change.event_for(&[], has_input);
         let answer = tables.change(*id, &event, None, change.result(), change.observation(), now);
         if let (Decision::Applied, Some(id), Some(note)) = (answer.decision, operation_id, change.note()) {
-            tables.notes.push((id, NoteTaken { at: now, note: note.clone() }));
+            tables.notes.push((Some(id), NoteTaken { at: now, note: note.clone() }));
         }
         Ok(answer)
     }
@@ -339,24 +340,16 @@ impl Store for MemoryStore {
 
 #[async_trait]
 impl Upkeep for MemoryStore {
-    async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
+    async fn sweep(&self, limit: usize) -> Result<Vec<AgedRecord>, StoreError> {
         Ok(self.age(limit, |state, now| state.due_to_sweep().is_some_and(|due| due <= now)))
     }
 
-    async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
+    async fn reap(&self, limit: usize) -> Result<Vec<AgedRecord>, StoreError> {
         Ok(self.age(limit, |state, now| state.expires_at().is_some_and(|due| due <= now)))
     }
 
-    async fn census(&self) -> Result<Vec<Census>, StoreError> {
-        let mut groups: HashMap<(String, StateName), (u64, Timestamp)> = HashMap::new();
-        for record in self.tables().records.values() {
-            let group = (record.operation.to_string(), record.head.state.name());
-            let (count, oldest) = groups.entry(group).or_insert((0, record.updated_at));
-            *count += 1;
-            *oldest = record.updated_at.min(*oldest);
-        }
-        let census = |((operation, state), (count, oldest))| Census { operation, state, count, oldest };
-        Ok(groups.into_iter().map(census).collect())
+    async fn census(&self) -> Result<Census, StoreError> {
+        Ok(Census::of(self.tables().records.values()))
     }
 
     async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
@@ -384,7 +377,7 @@ impl Records for MemoryStore {
 
     async fn notes(&self, operation_id: OperationId) -> Result<Vec<NoteTaken>, StoreError> {
         let tables = self.tables();
-        let about = tables.notes.iter().filter(|(id, _)| *id == operation_id);
+        let about = tables.notes.iter().filter(|(id, _)| *id == Some(operation_id));
         Ok(about.map(|(_, taken)| taken.clone()).collect())
     }
 
@@ -396,23 +389,75 @@ impl Records for MemoryStore {
         let (mut tables, now) = (self.tables(), self.clock.now());
         let request = tables.requests.get(&operation_id).cloned();
         if request.is_some() {
-            tables.notes.push((operation_id, NoteTaken { at: now, note: note.clone() }));
+            tables.notes.push((Some(operation_id), NoteTaken { at: now, note: note.clone() }));
         }
         Ok(request)
     }
 
-    async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
+    async fn list(&self, filter: &Filter) -> Result<RecordPage, StoreError> {
         let wanted = |record: &&Record| {
-            filter.state.is_none_or(|state| record.head.state.name() == state)
-                && filter.operation.as_ref().is_none_or(|name| record.operation.as_str() == name)
-                && filter.tenant.as_ref().is_none_or(|tenant| record.principal.tenant() == tenant)
-                && filter.updated_before.is_none_or(|moment| record.updated_at < moment)
-                && filter.after.is_none_or(|last| record.operation_id > last)
+            filter.matches(record) && filter.after.is_none_or(|last| record.operation_id > last)
         };
         let mut records: Vec<Record> = self.tables().records.values().filter(wanted).cloned().collect();
         records.sort_by_key(|record| record.operation_id);
+        let is_last = records.len() <= filter.limit;
         records.truncate(filter.limit);
-        Ok(records)
+        let next = records.last().map(|record| record.operation_id).filter(|_| !is_last);
+        Ok(RecordPage { records, unreadable: Vec::new(), next })
+    }
+
+    async fn find_by_reference(
+        &self,
+        tenant: &str,
+        operation: &OperationName,
+        reference: &str,
+    ) -> Result<Vec<ReferenceEntry>, StoreError> {
+        let name = (tenant.to_owned(), operation.to_string(), reference.to_owned());
+        let tables = self.tables();
+        let mut reserved: Vec<&Reserved> = tables.references.get(&name).into_iter().flatten().collect();
+        reserved.sort_by_key(|reserved| (reserved.given_back, reserved.holder.operation_id));
+        let entry = |reserved: &Reserved| ReferenceEntry {
+            operation_id: reserved.holder.operation_id,
+            is_held: !reserved.given_back,
+        };
+        Ok(reserved.into_iter().map(entry).collect())
+    }
+
+    async fn operations(&self) -> Result<Vec<String>, StoreError> {
+        let tables = self.tables();
+        let names: BTreeSet<String> =
+            tables.records.values().map(|record| record.operation.to_string()).collect();
+        Ok(names.into_iter().collect())
+    }
+}
+
+#[async_trait]
+impl Holds for MemoryStore {
+    async fn holds(&self) -> Result<Vec<Hold>, StoreError> {
+        Ok(self.tables().holds.values().cloned().collect())
+    }
+
+    async fn hold(&self, target: &HoldTarget, note: &Note) -> Result<HoldChange, StoreError> {
+        let (mut tables, now) = (self.tables(), self.clock.now());
+        if tables.holds.contains_key(target) {
+            return Ok(HoldChange::AlreadySo);
+        }
+        if tables.holds.len() >= MAX_HOLDS {
+            return Ok(HoldChange::TooMany);
+        }
+        let hold = Hold { target: target.clone(), since: now, who: note.who.clone(), why: note.why.clone() };
+        tables.holds.insert(target.clone(), hold);
+        tables.notes.push((None, NoteTaken { at: now, note: note.clone() }));
+        Ok(HoldChange::Done)
+    }
+
+    async fn lift(&self, target: &HoldTarget, note: &Note) -> Result<HoldChange, StoreError> {
+        let (mut tables, now) = (self.tables(), self.clock.now());
+        if tables.holds.remove(target).is_none() {
+            return Ok(HoldChange::AlreadySo);
+        }
+        tables.notes.push((None, NoteTaken { at: now, note: note.clone() }));
+        Ok(HoldChange::Done)
     }
 }
 
@@ -491,7 +536,7 @@ impl Evidence for MemoryStore {
         let Some(kept) = kept.filter(|kept| kept.outcome.is_none()) else { return Ok(false) };
         kept.outcome = Some(StatementOutcome::Contradicted);
         let id = kept.statement.operation_id;
-        tables.notes.push((id, NoteTaken { at: now, note: note.clone() }));
+        tables.notes.push((Some(id), NoteTaken { at: now, note: note.clone() }));
         if reference == ReferenceWrite::TakeBack {
             let Tables { references, notes, .. } = &mut *tables;
             take_references_back(references, notes, id, now);

@@ -61,7 +61,8 @@ impl Server {
 
     /// Returns all records, in the order of their operation ids.
     pub(crate) fn records(&self) -> Vec<Record> {
-        at_once(self.store.list(&Filter { limit: usize::MAX, ..Filter::default() })).unwrap_or_default()
+        let filter = Filter { limit: usize::MAX, ..Filter::default() };
+        at_once(self.store.list(&filter)).unwrap_or_default().records
     }
 
     /// Returns a command that keeps its request after its outcome is known, or lacks it before.
@@ -174,7 +175,7 @@ impl Server {
         let now = self.clock.now();
         let step = transition(before.map(|record| &record.head), event, now);
         let record = Record::after(before, step.write, claim, change.and_then(Change::result), now);
-        StoreAnswer { decision: step.decision, record, now, holder: None }
+        StoreAnswer { decision: step.decision, record, now, holder: None, lapse: step.lapse }
     }
 
     fn forget_one(&mut self) {

@@ -8,9 +8,9 @@ use async_trait::async_trait;
 use semel_core::reconcile::{Heard, LastHeard, OpenStatements, StatementOutcome};
 use semel_core::transition::ReferenceWrite;
 use semel_core::{
-    Census, Change, Claim, Evidence, Filter, Item, Note, NoteTaken, OperationId, Principal, Progress, Record,
-    RecordId, Records, Snapshot, Statement as Said, Store, StoreError, StoredRequest, Tier, Timestamp,
-    Upkeep, WaitingFilter, WaitingPage,
+    AgedRecord, Census, Change, Claim, Evidence, Filter, Item, Note, NoteTaken, OperationId, OperationName,
+    Principal, Progress, Record, RecordId, RecordPage, Records, ReferenceEntry, Snapshot, Statement as Said,
+    Store, StoreError, StoredRequest, Tier, Timestamp, Upkeep, WaitingFilter, WaitingPage,
 };
 use semel_stores::MemoryStore;
 
@@ -141,17 +141,17 @@ impl Store for RemoteStore {
 
 #[async_trait]
 impl Upkeep for RemoteStore {
-    async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
+    async fn sweep(&self, limit: usize) -> Result<Vec<AgedRecord>, StoreError> {
         self.write("sweep", 1, move |store| at_once(store.sweep(limit))).await
     }
 
-    async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
+    async fn reap(&self, limit: usize) -> Result<Vec<AgedRecord>, StoreError> {
         self.write("reap", 1, move |store| at_once(store.reap(limit))).await
     }
 
-    /// Only metrics ask for it, and nobody reads them here.
-    async fn census(&self) -> Result<Vec<Census>, StoreError> {
-        Ok(Vec::new())
+    /// Returns no counts: the simulation reads no metrics.
+    async fn census(&self) -> Result<Census, StoreError> {
+        Ok(Census::default())
     }
 
     async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
@@ -179,9 +179,25 @@ impl Records for RemoteStore {
         self.write("read request", self.tries, read).await
     }
 
-    async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
+    async fn list(&self, filter: &Filter) -> Result<RecordPage, StoreError> {
         let filter = filter.clone();
         self.read("list", move |store| at_once(store.list(&filter))).await
+    }
+
+    async fn find_by_reference(
+        &self,
+        tenant: &str,
+        operation: &OperationName,
+        reference: &str,
+    ) -> Result<Vec<ReferenceEntry>, StoreError> {
+        let (tenant, operation, reference) = (tenant.to_owned(), operation.clone(), reference.to_owned());
+        let find =
+            move |store: &MemoryStore| at_once(store.find_by_reference(&tenant, &operation, &reference));
+        self.read("find by reference", find).await
+    }
+
+    async fn operations(&self) -> Result<Vec<String>, StoreError> {
+        self.read("operations", move |store| at_once(store.operations())).await
     }
 }
 

@@ -1,7 +1,7 @@
 //! Broken stores, each with one flaw that is found in the wild. The conformance suite must reject every one
 //! of them: a suite that cannot fail proves nothing.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,10 +11,11 @@ use http::HeaderValue;
 use semel_core::policy::OnLeaseExpired;
 use semel_core::transition::Proof;
 use semel_core::{
-    AttemptToken, Census, Change, Claim, Clock, Decision, Event, Fence, Filter, Head, History, Item, Note,
-    NoteTaken, OperationId, Principal, Progress, Record, RecordId, Records, Scope, Snapshot, State,
-    StateName, StepKind, Store, StoreAnswer, StoreError, StoredRequest, StoredResult, Tier, Timestamp,
-    Upkeep, Waiting, WaitingFilter, WaitingPage, WaitingPlace, Write, transition,
+    AgedRecord, AttemptToken, Census, Change, Claim, Clock, Decision, Event, Fence, Filter, Head, History,
+    Item, Note, NoteTaken, OperationId, OperationName, Principal, Progress, Record, RecordId, RecordPage,
+    Records, ReferenceEntry, Scope, Snapshot, State, StateName, StepKind, Store, StoreAnswer, StoreError,
+    StoredRequest, StoredResult, Tier, Timestamp, Upkeep, Waiting, WaitingFilter, WaitingPage, WaitingPlace,
+    Write, transition,
 };
 
 use crate::clock::ManualClock;
@@ -88,11 +89,23 @@ pub enum Flaw {
     GoesOnWithTheNextTenant,
     /// Records the items of a bulk request, and does not mark that a part of it may be done.
     ForgetsThatAPartMayBeDone,
+    /// Counts the age of a state from the last write.
+    RestartsAges,
+    /// Drops the trace of the request that claimed a command.
+    ForgetsTheTrace,
+    /// Does not tell a claim that it met an expired lease or record.
+    DoesNotTellWhatLapsed,
+    /// Sweeps records without telling their new state.
+    DoesNotTellWhatBecameOfAged,
+    /// Lists the records of every caller, whichever was asked for.
+    ListsRecordsOfEveryCaller,
+    /// Marks every page of a list of records as the last one.
+    EndsListsWithTheFirstPage,
 }
 
 impl Flaw {
     /// Every flaw, each with a case that must notice it.
-    pub const ALL: [(Flaw, &'static str); 32] = [
+    pub const ALL: [(Flaw, &'static str); 38] = [
         (Flaw::ChecksThenInserts, "one_of_64_racing_claims_wins"),
         (Flaw::DoesNotFence, "a_wrong_epoch_or_token_changes_nothing"),
         (Flaw::FencesByEpochOnly, "a_wrong_epoch_or_token_changes_nothing"),
@@ -125,6 +138,12 @@ impl Flaw {
         (Flaw::EndsWithTheFirstPage, "waiting_commands_are_listed_page_by_page"),
         (Flaw::GoesOnWithTheNextTenant, "waiting_commands_are_listed_page_by_page"),
         (Flaw::ForgetsThatAPartMayBeDone, "the_items_of_a_bulk_request_are_shown_as_long_as_it_is"),
+        (Flaw::RestartsAges, "the_age_of_a_state_counts_from_its_beginning"),
+        (Flaw::ForgetsTheTrace, "a_record_keeps_the_trace_of_its_first_attempt"),
+        (Flaw::DoesNotTellWhatLapsed, "a_claim_tells_what_had_lapsed_before_it"),
+        (Flaw::DoesNotTellWhatBecameOfAged, "a_sweep_tells_what_became_of_each_record"),
+        (Flaw::ListsRecordsOfEveryCaller, "records_are_listed_by_what_describes_them"),
+        (Flaw::EndsListsWithTheFirstPage, "records_are_listed_by_what_describes_them"),
     ];
 }
 
@@ -196,6 +215,11 @@ impl BrokenStore {
             let write = if is_kept { Write::Keep } else { Write::Update(record.head) };
             record.observing(write, seen)
         });
+        let record = record.map(|record| match self.flaw {
+            Some(Flaw::RestartsAges) => Record { state_since: now, ..record },
+            Some(Flaw::ForgetsTheTrace) => Record { trace: None, ..record },
+            _ => record,
+        });
         match &record {
             Some(record) if self.has(Flaw::ForgetsHowItCameThere) => {
                 records.insert(id, Record { history: History::default(), ..record.clone() })
@@ -203,7 +227,9 @@ impl BrokenStore {
             Some(record) => records.insert(id, record.clone()),
             None => records.remove(&id),
         };
-        StoreAnswer { decision, record, now, holder: None }
+        let lapse = transition(before.as_ref().map(|record| &record.head), &event, now).lapse;
+        let lapse = lapse.filter(|_| !self.has(Flaw::DoesNotTellWhatLapsed));
+        StoreAnswer { decision, record, now, holder: None, lapse }
     }
 
     fn decide(
@@ -352,21 +378,20 @@ impl BrokenStore {
         }
     }
 
-    fn age(&self, limit: usize, due: impl Fn(&State, Timestamp) -> bool, forget: bool) -> usize {
+    fn age(&self, limit: usize, due: impl Fn(&State, Timestamp) -> bool, forget: bool) -> Vec<AgedRecord> {
         let now = self.clock.now();
         let limit = if self.has(Flaw::ReapsWithoutLimit) { usize::MAX } else { limit };
-        let due: Vec<RecordId> = self
-            .records()
-            .values()
-            .filter(|record| due(&record.head.state, now))
-            .map(|record| record.id)
-            .take(limit)
-            .collect();
-        let aged = |id: &RecordId| match forget {
-            true => self.records().remove(id).is_some(),
-            false => self.change(*id, Event::Age, None, None).decision == Decision::Applied,
+        let due = |record: &&Record| due(&record.head.state, now);
+        let due: Vec<Record> = self.records().values().filter(due).take(limit).cloned().collect();
+        let aged = |before: Record| match forget {
+            true => self.records().remove(&before.id).map(|_| AgedRecord::new(&before, None)),
+            false => {
+                let aged = self.change(before.id, Event::Age, None, None);
+                let after = aged.record.as_ref().filter(|_| !self.has(Flaw::DoesNotTellWhatBecameOfAged));
+                (aged.decision == Decision::Applied).then(|| AgedRecord::new(&before, after))
+            }
         };
-        due.iter().filter(|id| aged(id)).count()
+        due.into_iter().filter_map(aged).collect()
     }
 }
 
@@ -388,7 +413,7 @@ impl Store for BrokenStore {
             if let Some(record) = &record {
                 self.records().insert(id, record.clone());
             }
-            return Ok(StoreAnswer { decision, record, now, holder: None });
+            return Ok(StoreAnswer { decision, record, now, holder: None, lapse: None });
         }
         let answer = self.change(id, event, Some(&claim), None);
         let own = answer.record.as_ref().is_some_and(|record| record.head.token == claim.attempt.token);
@@ -477,11 +502,11 @@ impl Store for BrokenStore {
 
 #[async_trait]
 impl Upkeep for BrokenStore {
-    async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
+    async fn sweep(&self, limit: usize) -> Result<Vec<AgedRecord>, StoreError> {
         Ok(self.age(limit, |state, now| state.due_to_sweep().is_some_and(|due| due <= now), false))
     }
 
-    async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
+    async fn reap(&self, limit: usize) -> Result<Vec<AgedRecord>, StoreError> {
         let due = |state: &State, now| match self.flaw {
             Some(Flaw::ReapsEarly) => state.is_terminal(),
             Some(Flaw::ReapsRunningRecords) => {
@@ -494,18 +519,8 @@ impl Upkeep for BrokenStore {
         Ok(self.age(limit, due, forget))
     }
 
-    async fn census(&self) -> Result<Vec<Census>, StoreError> {
-        let groups =
-            self.records().values().fold(HashMap::new(), |mut groups: HashMap<_, Census>, record| {
-                let (operation, state) = (record.operation.to_string(), record.head.state.name());
-                let empty =
-                    Census { operation: operation.clone(), state, count: 0, oldest: record.updated_at };
-                let census = groups.entry((operation, state)).or_insert(empty);
-                census.count += 1;
-                census.oldest = census.oldest.min(record.updated_at);
-                groups
-            });
-        Ok(groups.into_values().collect())
+    async fn census(&self) -> Result<Census, StoreError> {
+        Ok(Census::of(self.records().values()))
     }
 
     async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
@@ -551,17 +566,33 @@ impl Records for BrokenStore {
         Ok(requests.get(&record.id).filter(|_| kept).cloned())
     }
 
-    async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
+    async fn list(&self, filter: &Filter) -> Result<RecordPage, StoreError> {
+        let filter = match self.flaw {
+            Some(Flaw::ListsRecordsOfEveryCaller) => Filter { caller: None, ..filter.clone() },
+            _ => filter.clone(),
+        };
         let mut records: Vec<Record> = self.records().values().cloned().collect();
-        records.retain(|record| {
-            filter.state.is_none_or(|state| record.head.state.name() == state)
-                && filter.tenant.as_ref().is_none_or(|tenant| record.principal.tenant() == tenant)
-                && filter.operation.as_ref().is_none_or(|name| record.operation.as_str() == name)
-                && filter.updated_before.is_none_or(|moment| record.updated_at < moment)
-                && filter.after.is_none_or(|last| record.operation_id > last)
-        });
+        let is_after = |record: &Record| filter.after.is_none_or(|last| record.operation_id > last);
+        records.retain(|record| filter.matches(record) && is_after(record));
         records.sort_by_key(|record| record.operation_id);
+        let is_last = records.len() <= filter.limit || self.has(Flaw::EndsListsWithTheFirstPage);
         records.truncate(filter.limit);
-        Ok(records)
+        let next = records.last().map(|record| record.operation_id).filter(|_| !is_last);
+        Ok(RecordPage { records, unreadable: Vec::new(), next })
+    }
+
+    async fn find_by_reference(
+        &self,
+        _: &str,
+        _: &OperationName,
+        _: &str,
+    ) -> Result<Vec<ReferenceEntry>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn operations(&self) -> Result<Vec<String>, StoreError> {
+        let names: BTreeSet<String> =
+            self.records().values().map(|record| record.operation.to_string()).collect();
+        Ok(names.into_iter().collect())
     }
 }

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use semel_core::{
-    Census, Change, Claim, Event, Filter, Item, Note, NoteTaken, OperationId, Principal, Progress, Record,
-    RecordId, Records, Snapshot, Store, StoreAnswer, StoreError, StoredRequest, Tier, Timestamp, Upkeep,
-    WaitingFilter, WaitingPage,
+    AgedRecord, Census, Change, Claim, Event, Filter, Item, Note, NoteTaken, OperationId, OperationName,
+    Principal, Progress, Record, RecordId, RecordPage, Records, ReferenceEntry, Snapshot, Store, StoreAnswer,
+    StoreError, StoredRequest, Tier, Timestamp, Upkeep, WaitingFilter, WaitingPage,
 };
 
 /// A call of a store.
@@ -177,15 +177,15 @@ impl Store for FaultyStore {
 
 #[async_trait]
 impl Upkeep for FaultyStore {
-    async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
+    async fn sweep(&self, limit: usize) -> Result<Vec<AgedRecord>, StoreError> {
         self.through(Call::Other, self.inner.sweep(limit)).await
     }
 
-    async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
+    async fn reap(&self, limit: usize) -> Result<Vec<AgedRecord>, StoreError> {
         self.through(Call::Other, self.inner.reap(limit)).await
     }
 
-    async fn census(&self) -> Result<Vec<Census>, StoreError> {
+    async fn census(&self) -> Result<Census, StoreError> {
         self.through(Call::Other, self.inner.census()).await
     }
 
@@ -212,7 +212,20 @@ impl Records for FaultyStore {
         self.through(Call::Other, self.inner.read_request(operation_id, note)).await
     }
 
-    async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
+    async fn list(&self, filter: &Filter) -> Result<RecordPage, StoreError> {
         self.through(Call::Other, self.inner.list(filter)).await
+    }
+
+    async fn find_by_reference(
+        &self,
+        tenant: &str,
+        operation: &OperationName,
+        reference: &str,
+    ) -> Result<Vec<ReferenceEntry>, StoreError> {
+        self.through(Call::Other, self.inner.find_by_reference(tenant, operation, reference)).await
+    }
+
+    async fn operations(&self) -> Result<Vec<String>, StoreError> {
+        self.through(Call::Other, self.inner.operations()).await
     }
 }

@@ -83,6 +83,7 @@ pub fn claim_on(scope: Scope) -> Claim {
         business_reference: None,
         former: Vec::new(),
         request: None,
+        trace: None,
     }
 }
 

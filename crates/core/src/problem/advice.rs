@@ -16,6 +16,7 @@ impl ProblemKind {
             | ProblemKind::AuthorizationUnavailable
             | ProblemKind::StoreUnavailable
             | ProblemKind::ShuttingDown
+            | ProblemKind::Held
             | ProblemKind::Overloaded
             | ProblemKind::UpstreamUnreachable
             | ProblemKind::RolledBack

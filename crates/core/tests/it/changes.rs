@@ -100,8 +100,9 @@ fn a_note_and_another_form_of_the_result_go_with_a_change() {
 
 #[test]
 fn the_default_list_filter_matches_every_record_up_to_100() {
-    let Filter { state, operation, tenant, updated_before, after, limit } = Filter::default();
-    assert_eq!((state, operation, tenant, updated_before, after, limit), (None, None, None, None, None, 100));
+    let Filter { state, operation, tenant, caller, since, until, after, limit } = Filter::default();
+    assert_eq!((state, operation, tenant, caller), (None, None, None, None));
+    assert_eq!((since, until, after, limit), (None, None, None, 100));
 }
 
 #[test]

@@ -10,8 +10,8 @@ use semel_core::state::SettledBy;
 use semel_core::{
     AttemptToken, Claim, Command, Fingerprint, FingerprintInput, Head, IdempotencyKey, KeyRules, OperationId,
     OperationName, Policy, Principal, Reason, Record, RecordId, Reference, Request, Response, Scope, Start,
-    State, StateName, StepKind, StoredRequest, StoredResult, Timestamp, Waiting, WaitingFilter, WaitingPage,
-    Write,
+    State, StateName, StepKind, StoredRequest, StoredResult, Timestamp, TraceContext, Waiting, WaitingFilter,
+    WaitingPage, Write,
 };
 
 const THEN: Timestamp = Timestamp::from_millis(1_000);
@@ -53,6 +53,7 @@ fn command() -> Command {
         business_reference: None,
         former: Arc::new([name("payments.make"), name("payments.do")]),
         policy: Arc::new(Policy { start_within: Duration::from_secs(77), ..Policy::default() }),
+        trace: TraceContext::new([7; 16], [8; 8], true),
     }
 }
 

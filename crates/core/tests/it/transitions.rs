@@ -12,7 +12,7 @@ use semel_core::transition::{
     Verdict, age,
 };
 use semel_core::{
-    About, Attempt, AttemptToken, Decision, Event, Fence, Fingerprint, FingerprintInput, Head, Policy,
+    About, Attempt, AttemptToken, Decision, Event, Fence, Fingerprint, FingerprintInput, Head, Lapse, Policy,
     Reason, Reference, Start, State, StateName, Terms, Timestamp, Write, transition,
 };
 
@@ -750,6 +750,29 @@ fn a_record_ages_exactly_at_its_deadline_and_not_1_ms_before() {
         let changed = age(head, due) != Some(head);
         assert_eq!(step.decision, if changed { Decision::Applied } else { Decision::Idle }, "{state:?}");
     }
+}
+
+#[test]
+fn a_transition_tells_what_had_lapsed_only_if_it_carries_that_out() {
+    let (mut leases, mut retentions) = (0, 0);
+    for before in columns().into_iter().flatten() {
+        for (name, event, _) in table() {
+            for seconds in [0, 20, 3600, 40 * 24 * 3600] {
+                let step = transition(Some(&before), &event, later(seconds));
+                let has_lapsed = age(before, later(seconds)) != Some(before);
+                let expected = match before.state.expires_at() {
+                    _ if !has_lapsed || step.write == Write::Keep => None,
+                    Some(_) => Some(Lapse::Retention),
+                    None => Some(Lapse::Lease),
+                };
+                assert_eq!(step.lapse, expected, "{name} on {:?} after {seconds} s", before.state);
+                leases += usize::from(step.lapse == Some(Lapse::Lease));
+                retentions += usize::from(step.lapse == Some(Lapse::Retention));
+            }
+        }
+    }
+    assert!(leases > 0 && retentions > 0, "{leases} leases and {retentions} retentions had lapsed");
+    assert_eq!(transition(None, &Event::Claim(attempt(FRESH, "body")), later(0)).lapse, None);
 }
 
 #[test]

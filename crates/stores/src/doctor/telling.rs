@@ -50,7 +50,7 @@ pub(crate) fn schema(found: i64, ours: i64) -> Check {
 }
 
 /// Reports the number of records, if they were counted, and warns of those that wait for a person.
-pub(crate) fn records(unknown: WaitingRecords, now: Timestamp, census: Option<&[Census]>) -> Check {
+pub(crate) fn records(unknown: WaitingRecords, now: Timestamp, census: Option<&Census>) -> Check {
     let name = "records";
     if unknown.count > 0 {
         let (count, age) = (unknown.count, unknown.age(now));
@@ -66,8 +66,10 @@ pub(crate) fn records(unknown: WaitingRecords, now: Timestamp, census: Option<&[
         return Check::ok(name, "none is unknown; there are too many to count the others");
     };
     let states = StateName::ALL.into_iter().filter_map(|state| {
-        let count: u64 = census.iter().filter(|group| group.state == state).map(|group| group.count).sum();
-        (count > 0).then(|| format!("{count} {state}"))
+        let groups = || census.groups.iter().filter(|group| group.state == state);
+        let count: u64 = groups().map(|group| group.count).sum();
+        let about = if groups().any(|group| group.is_estimate) { "about " } else { "" };
+        (count > 0).then(|| format!("{about}{count} {state}"))
     });
     let states: Vec<String> = states.collect();
     Check::ok(name, if states.is_empty() { "none".to_owned() } else { states.join(", ") })

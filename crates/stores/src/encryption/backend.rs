@@ -8,7 +8,8 @@ use semel_core::quota::{Level, StoredAmount, Subject, Usage, UsageEntry, UsageFi
 use semel_core::reseal::{KeptPage, KeyUse, Resealed, ResealedBatch, SealedPlace};
 use semel_core::vault::SealedKind;
 use semel_core::{
-    AuditEntry, AuditId, AuditLog, Backend, Outbox, Reseal, StoreError, StoreId, Timestamp, Vault,
+    AuditEntry, AuditId, AuditLog, Backend, Hold, HoldChange, HoldTarget, Holds, Note, Outbox, Reseal,
+    StoreError, StoreId, Timestamp, Vault,
 };
 
 use super::store::SealedStore;
@@ -63,6 +64,21 @@ impl<S: Usage + ?Sized> Usage for SealedStore<S> {
 impl<S: AuditLog + ?Sized> AuditLog for SealedStore<S> {
     async fn audit(&self, before: Option<AuditId>, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
         self.inner.audit(before, limit).await
+    }
+}
+
+#[async_trait]
+impl<S: Holds + ?Sized> Holds for SealedStore<S> {
+    async fn holds(&self) -> Result<Vec<Hold>, StoreError> {
+        self.inner.holds().await
+    }
+
+    async fn hold(&self, target: &HoldTarget, note: &Note) -> Result<HoldChange, StoreError> {
+        self.inner.hold(target, note).await
+    }
+
+    async fn lift(&self, target: &HoldTarget, note: &Note) -> Result<HoldChange, StoreError> {
+        self.inner.lift(target, note).await
     }
 }
 

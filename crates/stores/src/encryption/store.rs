@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use semel_core::{
-    AttemptToken, Census, Change, Claim, Decision, Filter, Item, Note, NoteTaken, OperationId, Principal,
-    Progress, Record, RecordId, Records, Snapshot, Store, StoreAnswer, StoreError, StoredRequest,
-    StoredResult, Tier, Timestamp, UnreadableRecord, Upkeep, Vault, VaultError, Waiting, WaitingFilter,
-    WaitingPage,
+    AgedRecord, AttemptToken, Census, Change, Claim, Decision, Filter, Item, Note, NoteTaken, OperationId,
+    OperationName, Principal, Progress, Record, RecordId, RecordPage, Records, ReferenceEntry, Snapshot,
+    Store, StoreAnswer, StoreError, StoredRequest, StoredResult, Tier, Timestamp, Upkeep, Vault, VaultError,
+    Waiting, WaitingFilter, WaitingPage,
 };
 
 /// Maximum number of remembered running commands. Others are looked up before they are settled.
@@ -167,15 +167,15 @@ impl<S: Store + ?Sized> Store for SealedStore<S> {
 
 #[async_trait]
 impl<S: Upkeep + ?Sized> Upkeep for SealedStore<S> {
-    async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
+    async fn sweep(&self, limit: usize) -> Result<Vec<AgedRecord>, StoreError> {
         self.inner.sweep(limit).await
     }
 
-    async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
+    async fn reap(&self, limit: usize) -> Result<Vec<AgedRecord>, StoreError> {
         self.inner.reap(limit).await
     }
 
-    async fn census(&self) -> Result<Vec<Census>, StoreError> {
+    async fn census(&self) -> Result<Census, StoreError> {
         self.inner.census().await
     }
 
@@ -211,11 +211,21 @@ impl<S: Records + ?Sized> Records for SealedStore<S> {
         Ok(request)
     }
 
-    async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
-        Ok(self.all_opened(self.inner.list(filter).await?))
+    async fn list(&self, filter: &Filter) -> Result<RecordPage, StoreError> {
+        let page = self.inner.list(filter).await?;
+        Ok(RecordPage { records: self.all_opened(page.records), ..page })
     }
 
-    async fn unreadable(&self, filter: &Filter) -> Result<Vec<UnreadableRecord>, StoreError> {
-        self.inner.unreadable(filter).await
+    async fn find_by_reference(
+        &self,
+        tenant: &str,
+        operation: &OperationName,
+        reference: &str,
+    ) -> Result<Vec<ReferenceEntry>, StoreError> {
+        self.inner.find_by_reference(tenant, operation, reference).await
+    }
+
+    async fn operations(&self) -> Result<Vec<String>, StoreError> {
+        self.inner.operations().await
     }
 }

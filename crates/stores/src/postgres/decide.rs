@@ -60,7 +60,7 @@ pub(super) fn decide<'a>(
     let step = transition(before.map(|before| &before.record.head), &event, now);
     let after = Record::after(before.map(|before| &before.record), step.write, claim, result, now)
         .map(|record| record.observing(step.write, seen));
-    let answer = StoreAnswer { decision: step.decision, record: after, now, holder: None };
+    let answer = StoreAnswer { decision: step.decision, record: after, now, holder: None, lapse: step.lapse };
     let write = match (step.write, before) {
         // The write is there, by a commit without an answer: it is confirmed.
         (Write::Keep, Some(before))

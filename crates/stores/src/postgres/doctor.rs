@@ -8,6 +8,7 @@ use std::time::Duration;
 use semel_core::reseal::KeyUse;
 use semel_core::{Clock, SystemClock, Tier, Timestamp};
 
+use super::census::census;
 use super::errors::DbError;
 use super::executor::{Executor, SqlRow, SqlValue};
 use super::link::Link;
@@ -32,7 +33,7 @@ const PARTS: &str = "
     WHERE tgname = ANY($1) AND tgrelid = to_regclass('semel_audit') AND tgenabled <> 'D'";
 
 /// Privileges that a gateway needs, by table. A missing table needs none.
-const NEEDED: [(&str, &[&str]); 12] = [
+const NEEDED: [(&str, &[&str]); 13] = [
     ("semel_records", ALL),
     ("semel_references", ALL),
     ("semel_requests", ALL),
@@ -41,6 +42,7 @@ const NEEDED: [(&str, &[&str]); 12] = [
     ("semel_evidence", ALL),
     ("semel_usage", ALL),
     ("semel_audit", &["SELECT", "INSERT"]),
+    ("semel_holds", &["SELECT", "INSERT", "DELETE"]),
     ("semel_secrets", &["SELECT", "INSERT"]),
     ("semel_store", &["SELECT", "UPDATE"]),
     ("semel_api_keys", &["SELECT"]),
@@ -56,7 +58,7 @@ const LACKED: &str = "
     ) AS lacked ON true";
 
 const UNKNOWN: &str = "
-    SELECT count(*), min(unknown_since) FROM semel_records WHERE reconcile_after IS NOT NULL AND state = 'unknown'";
+    SELECT count(*), min(state_since) FROM semel_records WHERE reconcile_after IS NOT NULL AND state = 'unknown'";
 
 const NOT_SWEPT: &str =
     "SELECT count(*), min(due_at) FROM semel_records WHERE due_at IS NOT NULL AND due_at < $1";
@@ -279,10 +281,10 @@ async fn records(db: &mut ReadOnly) -> Result<Check, DbError> {
     let unknown = waiting(db, UNKNOWN, &[]).await?;
     let size = db.query(SIZE, &[]).await?.first().and_then(|row| row.int(0)).unwrap_or(0);
     let census = match u64::try_from(size) {
-        Ok(0..=COUNT_UP_TO_BYTES) => Some(upkeep::census(db).await?),
+        Ok(0..=COUNT_UP_TO_BYTES) => Some(census(db).await?),
         _ => None,
     };
-    Ok(telling::records(unknown, now(db).await?, census.as_deref()))
+    Ok(telling::records(unknown, now(db).await?, census.as_ref()))
 }
 
 /// Returns the store's time.

@@ -16,20 +16,20 @@ const FIRST: &str = concat!(
          INSERT INTO semel_records (
              id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state,
              reason, epoch, token, revision, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms,
-             due_at, created_at, updated_at, history)
+             due_at, created_at, updated_at, state_since, history, trace)
          SELECT $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 1, $14, $15, $16, $17, $18, n.now + $19, n.now,
-             n.now, n.now::text || $20
+             n.now, n.now, n.now::text || $20, $21
          FROM ",
     now!(),
-    "    WHERE NOT EXISTS (SELECT 1 FROM semel_records WHERE id = ANY($21))
+    "    WHERE NOT EXISTS (SELECT 1 FROM semel_records WHERE id = ANY($22))
              AND NOT EXISTS (
                  SELECT 1 FROM semel_references
-                 WHERE tenant = $4 AND operation = ANY($22) AND reference = $23 AND NOT given_back)
+                 WHERE tenant = $4 AND operation = ANY($23) AND reference = $24 AND NOT given_back)
          ON CONFLICT DO NOTHING
          RETURNING created_at
      ), reference AS (
          INSERT INTO semel_references (tenant, operation, reference, operation_id, caller, taken_at)
-         SELECT $4, $6, $23, $3, $5, created_at FROM record WHERE $23 IS NOT NULL
+         SELECT $4, $6, $24, $3, $5, created_at FROM record WHERE $24 IS NOT NULL
          ON CONFLICT DO NOTHING
          RETURNING taken_at
      )
@@ -99,6 +99,7 @@ pub(super) fn first_values<'a>(row: &'a RecordColumns<'a>, offset: i64) -> Vec<S
         SqlValue::Int(Some(row.quarantine_ms)),
         SqlValue::Int(row.due_at),
         SqlValue::Text(Some(&row.history[1..])),
+        SqlValue::Text(row.trace.as_deref()),
     ]
 }
 
@@ -112,5 +113,5 @@ pub(super) fn fresh(claim: &Claim, now: Timestamp) -> Option<Record> {
 /// Returns the answer to a first claim that was written at `now`.
 pub(super) fn first(claim: &Claim, now: Timestamp) -> StoreAnswer {
     let decision = transition(None, &Event::Claim(claim.attempt), now).decision;
-    StoreAnswer { decision, record: fresh(claim, now), now, holder: None }
+    StoreAnswer { decision, record: fresh(claim, now), now, holder: None, lapse: None }
 }

@@ -21,17 +21,18 @@ const INSERT: &str = concat!(
     "INSERT INTO semel_records (
          id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state, reason,
          epoch, token, revision, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, due_at,
-         created_at, updated_at, history)
+         created_at, updated_at, state_since, history, trace)
      SELECT i.id, i.operation_id, i.tenant, i.caller, i.operation, i.key_hash_prefix, i.fingerprint_version,
          i.fingerprint, i.state, i.reason, i.epoch, i.token, 1, i.lease_ms, i.ttl_ms, i.tombstone_ttl_ms,
-         i.on_lease_expired, i.quarantine_ms, n.now + i.due_in, n.now, n.now, n.now::text || i.history
+         i.on_lease_expired, i.quarantine_ms, n.now + i.due_in, n.now, n.now, n.now, n.now::text || i.history, i.trace
      FROM unnest(
              $2::bytea[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::bigint[], $9::bytea[],
              $10::text[], $11::text[], $12::bigint[], $13::bytea[], $14::bigint[], $15::bigint[], $16::bigint[],
-             $17::text[], $18::bigint[], $19::bigint[], $20::text[]
+             $17::text[], $18::bigint[], $19::bigint[], $20::text[], $21::text[]
          ) AS i (
              id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state,
-             reason, epoch, token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, due_in, history
+             reason, epoch, token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, due_in, history,
+             trace
          ), ",
     now!(),
     " ORDER BY i.id ON CONFLICT DO NOTHING RETURNING id, token, created_at"
@@ -50,25 +51,26 @@ const UPDATE: &str = "
         operation_id = i.operation_id, fingerprint_version = i.fingerprint_version, fingerprint = i.fingerprint,
         state = i.state, reason = i.reason, epoch = i.epoch, token = i.token, lease_ms = i.lease_ms, ttl_ms = i.ttl_ms,
         tombstone_ttl_ms = i.tombstone_ttl_ms, on_lease_expired = i.on_lease_expired, quarantine_ms = i.quarantine_ms,
-        due_at = i.due_at, expires_at = i.expires_at, settled_by = i.settled_by, unknown_since = i.unknown_since,
+        due_at = i.due_at, expires_at = i.expires_at, settled_by = i.settled_by, state_since = i.state_since,
         reconcile_after = i.reconcile_after, attempts = i.attempts, quarantine_until = i.quarantine_until,
         created_at = i.created_at, updated_at = i.updated_at, history = i.history, status = i.status,
         resource = i.resource, response_format = i.response_format, encryption_key_id = i.encryption_key_id,
         response = i.response, start_by = i.start_by, ready_at = i.ready_at,
         earlier_may_have_run = i.earlier_may_have_run, partly_done = i.partly_done, keep_request = i.keep_request,
+        trace = i.trace,
         revision = r.revision + 1
     FROM unnest(
             $1::bytea[], $2::bytea[], $3::bigint[], $4::uuid[], $5::bigint[], $6::bytea[], $7::text[], $8::text[],
             $9::bigint[], $10::bytea[], $11::bigint[], $12::bigint[], $13::bigint[], $14::text[], $15::bigint[],
             $16::bigint[], $17::bigint[], $18::text[], $19::bigint[], $20::bigint[], $21::bigint[], $22::bigint[],
             $23::bigint[], $24::bigint[], $25::text[], $26::bigint[], $27::text[], $28::bigint[], $29::text[],
-            $30::bytea[], $31::bigint[], $32::bigint[], $33::bigint[], $34::bigint[], $35::bigint[]
+            $30::bytea[], $31::bigint[], $32::bigint[], $33::bigint[], $34::bigint[], $35::bigint[], $36::text[]
         ) AS i (
             id, token_before, revision_before, operation_id, fingerprint_version, fingerprint, state, reason, epoch,
             token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, due_at, expires_at, settled_by,
-            unknown_since, reconcile_after, attempts, quarantine_until, created_at, updated_at, history, status,
+            state_since, reconcile_after, attempts, quarantine_until, created_at, updated_at, history, status,
             resource, response_format, encryption_key_id, response, start_by, ready_at, earlier_may_have_run,
-            partly_done, keep_request
+            partly_done, keep_request, trace
         )
     WHERE r.id = i.id AND r.token = i.token_before AND r.revision = i.revision_before
     RETURNING r.id";
@@ -81,7 +83,7 @@ const DELETE: &str = "
 const COMPLETE: &str = concat!(
     "UPDATE semel_records AS r SET
          state = i.state, reason = i.reason, due_at = NULL, expires_at = n.now + i.expires_in,
-         settled_by = i.settled_by, updated_at = n.now, history = r.history || E'\n' || n.now::text || i.step,
+         settled_by = i.settled_by, updated_at = n.now, state_since = n.now, history = r.history || E'\n' || n.now::text || i.step,
          status = i.status, resource = i.resource, response_format = i.response_format,
          encryption_key_id = i.encryption_key_id, response = i.response, revision = r.revision + 1
      FROM unnest(
@@ -122,6 +124,7 @@ pub(super) fn first_claims<'a>(
         ints(rows, |row| Some(row.quarantine_ms)),
         ints(rows, |row| row.due_at),
         text(rows, |row| Some(&row.history[1..])),
+        text(rows, |row| row.trace.as_deref()),
     ];
     (INSERT, values)
 }
@@ -329,7 +332,7 @@ fn update_values<'a>(updates: &[Update<'a>], rows: &'a [RecordColumns<'a>]) -> V
         ints(rows, |row| row.due_at),
         ints(rows, |row| row.expires_at),
         text(rows, |row| row.settled_by.as_deref()),
-        ints(rows, |row| row.unknown_since),
+        ints(rows, |row| Some(row.state_since)),
         ints(rows, |row| row.reconcile_after),
         ints(rows, |row| row.attempts.map(Into::into)),
         ints(rows, |row| row.quarantine_until),
@@ -346,6 +349,7 @@ fn update_values<'a>(updates: &[Update<'a>], rows: &'a [RecordColumns<'a>]) -> V
         ints(rows, |row| Some(row.earlier_may_have_run.into())),
         ints(rows, |row| Some(row.partly_done.into())),
         ints(rows, |row| Some(row.keep_request.into())),
+        text(rows, |row| row.trace.as_deref()),
     ]
 }
 

@@ -34,6 +34,8 @@ pub(super) enum JobResult {
 /// A job on its way.
 pub(super) struct Pending {
     pub(super) job: Job,
+    /// Time at which the job came into the queue of the lanes.
+    pub(super) queued_at: Instant,
     /// Set if it is unknown whether the write was made.
     pub(super) doubt: Option<Doubt>,
     /// True if a record must be read first, such as after a lost race for a first claim.
@@ -107,7 +109,8 @@ impl Work {
 impl Pending {
     /// Returns a job that was not tried yet.
     pub(super) fn new(work: Work, reply: oneshot::Sender<Result<JobResult, StoreError>>) -> Pending {
-        Pending { job: Job { work, reply }, doubt: None, must_read: false, lock: None }
+        let job = Job { work, reply };
+        Pending { job, queued_at: Instant::now(), doubt: None, must_read: false, lock: None }
     }
 
     /// Marks the record as held by another transaction.

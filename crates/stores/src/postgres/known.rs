@@ -70,7 +70,7 @@ impl KnownCompletion {
     pub(super) fn answer(&self, change: &Change, now: Timestamp) -> StoreAnswer {
         let decision = transition(Some(&self.before.record.head), change.event(), now).decision;
         let record = decided(&self.before.record, change, now);
-        StoreAnswer { decision, record, now, holder: None }
+        StoreAnswer { decision, record, now, holder: None, lapse: None }
     }
 }
 

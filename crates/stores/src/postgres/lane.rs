@@ -26,6 +26,7 @@ use super::link::{BEGIN_BRIEFLY, Dialer, Link};
 use super::locked::WaitingRoom;
 use super::queries::{self, Attempted};
 use crate::columns::RecordColumns;
+use crate::queue_metrics;
 
 /// Maximum number of changes in a group.
 const MAX_GROUP: usize = 256;
@@ -72,7 +73,7 @@ pub(super) struct LaneCounters {
 /// One of a store's connections at work.
 pub(super) struct Lane {
     pub(super) dialer: Dialer,
-    pub(super) jobs: Arc<Mutex<mpsc::Receiver<Pending>>>,
+    pub(super) queue: Arc<Mutex<mpsc::Receiver<Pending>>>,
     pub(super) waiting_room: WaitingRoom,
     pub(super) levers: LaneLevers,
     pub(super) counters: Arc<LaneCounters>,
@@ -87,20 +88,22 @@ impl Lane {
             let mut group = Vec::new();
             {
                 // An idle lane holds the queue; the others are busy.
-                let mut jobs = self.jobs.lock().await;
-                match jobs.recv().await {
+                let mut queue = self.queue.lock().await;
+                match queue.recv().await {
                     Some(job) => group.push(job),
                     None => return,
                 }
                 let mut bytes = group[0].job.work.bytes();
                 while group.len() < MAX_GROUP
                     && bytes < MAX_GROUP_BYTES
-                    && let Ok(job) = jobs.try_recv()
+                    && let Ok(job) = queue.try_recv()
                 {
                     bytes += job.job.work.bytes();
                     group.push(job);
                 }
+                queue_metrics::length(queue.len());
             }
+            group.iter().for_each(|pending| queue_metrics::waited(pending.queued_at.elapsed()));
             self.serve(&mut link, group).await;
         }
     }

@@ -123,7 +123,11 @@ impl WaitingRoom {
             tokio::time::sleep_until(next).await;
             room.waiting.fetch_sub(1, Ordering::SeqCst);
             let closed = match room.jobs.upgrade() {
-                Some(jobs) => jobs.send(pending).await.err().map(|unsent| unsent.0),
+                Some(jobs) => jobs
+                    .send(Pending { queued_at: Instant::now(), ..pending })
+                    .await
+                    .err()
+                    .map(|unsent| unsent.0),
                 None => Some(pending),
             };
             if let Some(pending) = closed {

@@ -8,14 +8,16 @@
 //!   `clock.rs` notices a clock that was set; `side_link.rs` is a connection beside the lanes; `errors.rs`
 //!   interprets errors.
 //! - Records: `schema.rs` has the tables, `queries.rs` all SQL about one record, `group.rs` that about many,
-//!   `rows.rs` the meaning of a row, `records.rs` shows records, `upkeep.rs` sweeps and reaps.
+//!   `rows.rs` the meaning of a row, `records.rs` and `lists.rs` show records, `upkeep.rs` sweeps and reaps,
+//!   `census.rs` counts.
 //! - Changes: `lane.rs` sends them in groups and pursues lost answers, `job.rs` and `decide.rs` hold and
 //!   decide them, `locked.rs` is the queue for locked records, `known.rs` completes without a read.
-//! - More: `outbox.rs` messages, `phases.rs` phases, `evidence.rs` received evidence, `usage.rs` quotas,
+//! - More: `holds.rs` holds, `outbox.rs` messages, `phases.rs` phases, `evidence.rs` received evidence, `usage.rs` quotas,
 //!   `doctor.rs` the examination of a database without changes.
 
 mod address;
 mod api_keys;
+mod census;
 mod clock;
 mod decide;
 pub mod doctor;
@@ -25,11 +27,13 @@ mod executor;
 mod expected;
 mod first;
 mod group;
+mod holds;
 mod items;
 mod job;
 mod known;
 mod lane;
 mod link;
+mod lists;
 mod locked;
 mod outbox;
 mod password;
@@ -48,8 +52,8 @@ mod upkeep;
 mod usage;
 mod waiting;
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -60,6 +64,7 @@ use semel_core::{
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 use crate::access::Access;
+use crate::queue_metrics;
 pub use address::{DatabaseAddress, DatabaseAddressError};
 pub use api_keys::PostgresKeys;
 pub use clock::{SentAt, StoreClock};
@@ -70,7 +75,7 @@ use job::{JobResult, Pending, Work};
 use lane::{Lane, LaneCounters, LaneLevers};
 use link::Dialer;
 use locked::WaitingRoom;
-pub use phases::{Hold, begin_phase, hold, mark};
+pub use phases::{CommandLock, begin_phase, lock_fenced, mark};
 pub use queries::{
     Attempted, apply, claim, confirm, has_message, is_claimed_by, lock_command, push_message, settle_first,
 };
@@ -165,6 +170,8 @@ pub enum PostgresOpenError {
 /// Keeps records in PostgreSQL.
 pub struct PostgresStore {
     jobs: mpsc::Sender<Pending>,
+    /// The other end of `jobs`. It ends with the last lane, and work that is sent then is refused.
+    queue: Weak<Mutex<mpsc::Receiver<Pending>>>,
     sweeps: SideLink,
     polls: SideLink,
     reports: SideLink,
@@ -208,9 +215,9 @@ impl PostgresStore {
         let tier = upkeep::tier(&mut link).await.map_err(|error| unreachable(address, &error))?;
         let tier = KnownTier { tier, asked: tokio::time::Instant::now() };
         let tier = Arc::new(std::sync::Mutex::new(tier));
-        let (sender, jobs) = mpsc::channel(options.queue.max(1));
-        let jobs = Arc::new(Mutex::new(jobs));
-        let waiting_room = WaitingRoom::new(sender.downgrade(), dialer.lock_wait, options.queue);
+        let (jobs, queue) = mpsc::channel(options.queue.max(1));
+        let queue = Arc::new(Mutex::new(queue));
+        let waiting_room = WaitingRoom::new(jobs.downgrade(), dialer.lock_wait, options.queue);
         let (levers, counters) = (LaneLevers::default(), Arc::new(LaneCounters::default()));
         levers.obey();
         levers.clock.look(&mut link).await.map_err(|error| unreachable(address, &error))?;
@@ -218,7 +225,7 @@ impl PostgresStore {
         for _ in 0..options.lanes.max(1) {
             let lane = Lane {
                 dialer: dialer.for_groups(),
-                jobs: jobs.clone(),
+                queue: queue.clone(),
                 waiting_room: waiting_room.clone(),
                 levers: levers.clone(),
                 counters: counters.clone(),
@@ -231,7 +238,8 @@ impl PostgresStore {
         let sweeps = SideLink::new(dialer.for_groups(), None, levers.clock.clone());
         let polls = SideLink::new(dialer.clone(), Some(link), levers.clock.clone());
         let reports = SideLink::new(dialer.clone(), None, levers.clock.clone());
-        Ok(PostgresStore { jobs: sender, sweeps, polls, reports, outbox, dialer, levers, counters, tier })
+        let queue = Arc::downgrade(&queue);
+        Ok(PostgresStore { jobs, queue, sweeps, polls, reports, outbox, dialer, levers, counters, tier })
     }
 
     /// Moves this store's time into the future, for tests that would otherwise wait for a lease expiry.
@@ -296,7 +304,14 @@ impl PostgresStore {
     /// Queues the work for a lane and waits until it is done. Queued work is done even if its caller leaves.
     async fn send(&self, work: Work) -> Result<JobResult, StoreError> {
         let (reply, done) = oneshot::channel();
-        self.jobs.try_send(Pending::new(work, reply)).map_err(|error| {
+        let sent = self.jobs.try_send(Pending::new(work, reply));
+        // An idle lane holds the queue, and takes the work at once. If all are busy, or hang, none would tell.
+        if let Some(queue) = self.queue.upgrade()
+            && let Ok(queue) = queue.try_lock()
+        {
+            queue_metrics::length(queue.len());
+        }
+        sent.map_err(|error| {
             let why = match error {
                 mpsc::error::TrySendError::Full(_) => "too many changes wait for the database",
                 mpsc::error::TrySendError::Closed(_) => "the store is closed",

@@ -70,14 +70,16 @@ const WINDOW: usize = 64;
 /// Maximum number of takes per call, while it meets messages that have to wait.
 const ROUNDS: usize = 4;
 
-/// Selects due messages, the longest due first.
+/// Selects due messages of other kinds than those of the list, the longest due first.
 macro_rules! due {
-    ($limit:literal) => {
+    ($limit:literal, $except:literal) => {
         concat!(
             "due AS MATERIALIZED (
                  SELECT own.event_id, own.operation_id, own.position, own.due_at, n.now FROM semel_outbox AS own, ",
             now!(),
-            "    WHERE own.state = 'pending' AND own.blocked = 0 AND own.due_at <= n.now
+            "    WHERE own.state = 'pending' AND own.blocked = 0 AND own.due_at <= n.now AND own.kind <> ALL(",
+            $except,
+            ")
                  ORDER BY own.due_at, own.event_id LIMIT ",
             $limit,
             ")"
@@ -89,7 +91,7 @@ macro_rules! due {
 /// were looked at.
 pub(super) const TAKE: &str = concat!(
     "WITH ",
-    due!("$5"),
+    due!("$5", "$6::text[]"),
     ", free AS MATERIALIZED (
          SELECT own.event_id, due.now FROM due JOIN semel_outbox AS own ON own.event_id = due.event_id
          WHERE own.state = 'pending' AND own.due_at <= due.now
@@ -109,7 +111,7 @@ pub(super) const TAKE: &str = concat!(
 /// cannot end until both are marked. Messages that another transaction is changing are skipped.
 const WAITING_FOR: &str = concat!(
     "WITH ",
-    due!("$2"),
+    due!("$2", "$3::text[]"),
     ", pairs AS MATERIALIZED (
          SELECT due.event_id, before.event_id AS holder FROM due CROSS JOIN LATERAL (
              SELECT earlier.event_id FROM semel_outbox AS earlier
@@ -219,10 +221,13 @@ const REAP: &str = concat!(
      SELECT count(*) FROM gone"
 );
 
+/// Counts pending messages, with the time of the oldest, and dead ones. Each part has the condition of a partial index.
 const DEPTH: &str = "
-    SELECT (SELECT count(*) FROM semel_outbox WHERE state = 'pending' AND blocked = 0)
-            + (SELECT count(*) FROM semel_outbox WHERE state = 'pending' AND blocked = 1),
-        (SELECT count(*) FROM semel_outbox WHERE state = 'dead')";
+    SELECT sum(number)::bigint, min(oldest), (SELECT count(*) FROM semel_outbox WHERE state = 'dead') FROM (
+        SELECT count(*) AS number, min(created_at) AS oldest FROM semel_outbox WHERE state = 'pending' AND blocked = 0
+        UNION ALL
+        SELECT count(*), min(created_at) FROM semel_outbox WHERE state = 'pending' AND blocked = 1
+    ) AS pending";
 
 /// Connections for messages, made when they are needed.
 pub(super) struct Connections {
@@ -294,9 +299,10 @@ pub(super) async fn in_transaction<T>(
 
 /// Marks due messages that have to wait, so that no take looks at them before the one in front of them has
 /// ended. Returns their number.
-async fn block(link: &mut Link, offset: i64) -> Result<usize, DbError> {
+async fn block(link: &mut Link, offset: i64, except: SqlValue<'_>) -> Result<usize, DbError> {
+    let values = [SqlValue::Int(Some(offset)), count(WINDOW), except];
     let blocked = in_transaction(link, async |link: &mut Link| {
-        let pairs = link.query(WAITING_FOR, &[SqlValue::Int(Some(offset)), count(WINDOW)]).await?;
+        let pairs = link.query(WAITING_FOR, &values).await?;
         if pairs.is_empty() {
             return Ok(None);
         }
@@ -372,13 +378,14 @@ fn count(limit: usize) -> SqlValue<'static> {
 #[async_trait]
 impl Outbox for PostgresStore {
     async fn take(&self, take: &Take) -> Result<Vec<Message>, StoreError> {
-        let take = *take;
+        let take = take.clone();
         self.outbox
             .next()
             .with(move |mut lent| async move {
                 let offset = lent.offset;
                 let link = lent.link()?;
                 let mut taken: Vec<Message> = Vec::new();
+                let except = || SqlValue::TextList(take.except.iter().map(|kind| Some(&**kind)).collect());
                 for _ in 0..ROUNDS {
                     let values = [
                         SqlValue::Int(Some(offset)),
@@ -386,6 +393,7 @@ impl Outbox for PostgresStore {
                         SqlValue::Int(Some(millis(take.lease))),
                         count(take.limit - taken.len()),
                         count(WINDOW.max(take.limit)),
+                        except(),
                     ];
                     let rows = link.query(TAKE, &values).await?;
                     let seen = rows.first().and_then(|row| row.int(15)).unwrap_or(0);
@@ -397,7 +405,7 @@ impl Outbox for PostgresStore {
                     if all || taken.len() == take.limit {
                         break;
                     }
-                    match block(link, offset).await {
+                    match block(link, offset, except()).await {
                         Ok(1..) => {}
                         // Taken messages are delivered now, and not left to the end of their lease.
                         Err(error) if taken.is_empty() => return Err(error),
@@ -557,7 +565,12 @@ impl Outbox for PostgresStore {
                     let count = rows.first().and_then(|row| row.int(column)).unwrap_or(0);
                     u64::try_from(count).unwrap_or(0)
                 };
-                Ok(Depth { pending: count(0), dead: count(1) })
+                let oldest = rows.first().and_then(|row| row.int(1));
+                Ok(Depth {
+                    pending: count(0),
+                    dead: count(2),
+                    oldest_pending: oldest.map(Timestamp::from_millis),
+                })
             })
             .await
     }

@@ -15,7 +15,7 @@ use super::session::{BEGIN, commit_as_begun, is_joined};
 use super::steps;
 
 /// Locks the row of a record that runs under this fence, until the transaction ends.
-const HOLD: &str = concat!(
+const LOCK: &str = concat!(
     "SELECT (",
     is_joined!(),
     ")::int::bigint, ",
@@ -25,7 +25,7 @@ const HOLD: &str = concat!(
 
 /// State of a command under a fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hold {
+pub enum CommandLock {
     /// The command runs under this fence, until the transaction ends.
     Held {
         /// True if the record says that a part of the command is done.
@@ -45,18 +45,24 @@ pub fn begin_phase(idle: Duration) -> String {
 }
 
 /// Locks the command, so that no other executor acquires it before the transaction ends.
-pub async fn hold(db: &mut impl Executor, id: &RecordId, fence: Fence) -> Result<Hold, DbError> {
+pub async fn lock_fenced(
+    db: &mut impl Executor,
+    id: &RecordId,
+    fence: Fence,
+) -> Result<CommandLock, DbError> {
     let values = [
         SqlValue::Bytes(Some(id.as_bytes())),
         SqlValue::Int(Some(fence.epoch.into())),
         SqlValue::Bytes(Some(fence.token.as_bytes())),
     ];
-    let rows = db.query(HOLD, &values).await?;
+    let rows = db.query(LOCK, &values).await?;
     db.commit_waits(rows.first().and_then(|row| row.int(1)) == Some(1));
     Ok(match rows.first().map(|row| row.int(0)) {
-        None => Hold::Fenced,
-        Some(Some(1)) => Hold::Held { partly_done: rows.first().and_then(|row| row.int(2)) == Some(1) },
-        Some(_) => Hold::Ended,
+        None => CommandLock::Fenced,
+        Some(Some(1)) => {
+            CommandLock::Held { partly_done: rows.first().and_then(|row| row.int(2)) == Some(1) }
+        }
+        Some(_) => CommandLock::Ended,
     })
 }
 

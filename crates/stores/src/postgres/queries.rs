@@ -30,9 +30,9 @@ macro_rules! insert {
             "INSERT INTO semel_records (
                  id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state,
                  reason, epoch, token, revision, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms,
-                 due_at, created_at, updated_at, history, start_by, ready_at, keep_request)
+                 due_at, created_at, updated_at, state_since, history, trace, start_by, ready_at, keep_request)
              SELECT $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 1, $14, $15, $16, $17, $18, n.now + $19,
-                 n.now, n.now, n.now::text || $20, n.now + $21, n.now + $22, $23
+                 n.now, n.now, n.now, n.now::text || $20, $21, n.now + $22, n.now + $23, $24
              FROM ",
             now!(),
             " ON CONFLICT DO NOTHING RETURNING ",
@@ -52,10 +52,10 @@ macro_rules! update {
     UPDATE semel_records SET
         operation_id = $4, fingerprint_version = $5, fingerprint = $6, state = $7, reason = $8, epoch = $9, token = $10,
         lease_ms = $11, ttl_ms = $12, tombstone_ttl_ms = $13, on_lease_expired = $14, quarantine_ms = $15, due_at = $16,
-        expires_at = $17, settled_by = $18, unknown_since = $19, reconcile_after = $20, attempts = $21,
+        expires_at = $17, settled_by = $18, state_since = $19, reconcile_after = $20, attempts = $21,
         quarantine_until = $22, created_at = $23, updated_at = $24, history = $25, status = $26, resource = $27,
         response_format = $28, encryption_key_id = $29, response = $30, start_by = $31, ready_at = $32,
-        earlier_may_have_run = $33, partly_done = $34, keep_request = $35, revision = revision + 1
+        earlier_may_have_run = $33, partly_done = $34, keep_request = $35, trace = $36, revision = revision + 1
     WHERE id = $1 AND token = $2 AND revision = $3", $($guard,)* " RETURNING revision" $(, $returning)*)
     };
 }
@@ -393,7 +393,7 @@ async fn change(
     }
     let record = after.as_ref().or(before.as_ref().map(|before| &before.record));
     write_request(db, step.request, record, claim).await?;
-    Ok(Some(StoreAnswer { decision: step.decision, record: after, now, holder: None }))
+    Ok(Some(StoreAnswer { decision: step.decision, record: after, now, holder: None, lapse: step.lapse }))
 }
 
 async fn update<E: Executor>(db: &mut E, before: &Versioned, after: &Record) -> Result<bool, DbError> {
@@ -418,7 +418,7 @@ async fn update<E: Executor>(db: &mut E, before: &Versioned, after: &Record) -> 
         SqlValue::Int(row.due_at),
         SqlValue::Int(row.expires_at),
         SqlValue::Text(row.settled_by.as_deref()),
-        SqlValue::Int(row.unknown_since),
+        SqlValue::Int(Some(row.state_since)),
         SqlValue::Int(row.reconcile_after),
         SqlValue::Int(row.attempts.map(Into::into)),
         SqlValue::Int(row.quarantine_until),
@@ -435,6 +435,7 @@ async fn update<E: Executor>(db: &mut E, before: &Versioned, after: &Record) -> 
         SqlValue::Int(Some(row.earlier_may_have_run.into())),
         SqlValue::Int(Some(row.partly_done.into())),
         SqlValue::Int(Some(row.keep_request.into())),
+        SqlValue::Text(row.trace.as_deref()),
     ];
     let sql = if E::JOINED { UPDATE_JOINED } else { UPDATE };
     let rows = db.query(sql, &values).await?;
@@ -638,7 +639,7 @@ pub(super) async fn audit(
     let text = |row: &SqlRow, column| row.text(column).unwrap_or_default().to_owned();
     let entry = |row: &SqlRow| AuditEntry {
         id: AuditId(u128::from_be_bytes(row.uuid(0).unwrap_or_default())),
-        operation_id: OperationId::from_bytes(row.uuid(1).unwrap_or_default()),
+        operation_id: row.uuid(1).map(OperationId::from_bytes),
         taken: NoteTaken {
             at: Timestamp::from_millis(row.int(2).unwrap_or(0)),
             note: Note { who: text(row, 3), action: text(row, 4), why: text(row, 5) },

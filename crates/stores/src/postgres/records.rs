@@ -1,20 +1,20 @@
-//! Shows records, their notes and their stored requests, without unreadable ones.
+//! Shows records, their notes and their stored requests.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use semel_core::{
-    AuditEntry, AuditId, AuditLog, Filter, Note, NoteTaken, OperationId, Principal, Record, Records,
-    Snapshot, StateName, StoreError, StoredRequest, Timestamp, UnreadableRecord,
+    AuditEntry, AuditId, AuditLog, Filter, Note, NoteTaken, OperationId, OperationName, Principal,
+    RecordPage, Records, ReferenceEntry, Snapshot, StoreError, StoredRequest,
 };
 
 use super::clock::now;
 use super::errors::DbError;
 use super::executor::{Executor, SqlRow, SqlValue};
 use super::queries::{self, snapshot};
-use super::rows::{record, record_columns, record_columns_without_response};
+use super::rows::record_columns;
 use super::side_link::LentLink;
-use super::{PostgresStore, schema};
+use super::{PostgresStore, lists, schema};
 
 const FIND: &str = concat!(
     "SELECT n.now, ",
@@ -31,18 +31,6 @@ const FIND_OWN: &str = concat!(
     " FROM ",
     now!(),
     " LEFT JOIN semel_records ON operation_id = $2 AND tenant = $3 AND caller = $4"
-);
-
-const LIST: &str = concat!(
-    "SELECT ",
-    record_columns_without_response!(),
-    " FROM semel_records
-      WHERE ($1::text IS NULL OR state = $1)
-        AND ($2::text IS NULL OR operation = $2)
-        AND ($3::text IS NULL OR tenant = $3)
-        AND ($4::bigint IS NULL OR updated_at < $4)
-        AND operation_id > $5
-      ORDER BY operation_id LIMIT $6"
 );
 
 /// Returns the one row with the record and the time.
@@ -65,28 +53,6 @@ pub(super) async fn find_own(
         SqlValue::Text(Some(principal.caller())),
     ];
     found(lent.link()?.query(FIND_OWN, &values).await?)
-}
-
-/// Returns the records that match the filter, each or the reason why it is unreadable.
-async fn listed(
-    lent: &mut LentLink,
-    filter: &Filter,
-) -> Result<Vec<Result<Record, UnreadableRecord>>, DbError> {
-    let values = [
-        SqlValue::Text(filter.state.map(StateName::as_str)),
-        SqlValue::Text(filter.operation.as_deref()),
-        SqlValue::Text(filter.tenant.as_deref()),
-        SqlValue::Int(filter.updated_before.map(Timestamp::as_millis)),
-        SqlValue::Uuid(filter.after.map_or([0; 16], |id| *id.as_bytes())),
-        SqlValue::Int(Some(i64::try_from(filter.limit).unwrap_or(i64::MAX))),
-    ];
-    let rows = lent.link()?.query(LIST, &values).await?;
-    let read = |row: SqlRow| {
-        let operation_id = OperationId::from_bytes(row.uuid(1).unwrap_or_default());
-        let read = record(row, 0).map(|found| found.record);
-        read.map_err(|why| UnreadableRecord { operation_id, why: why.to_string() })
-    };
-    Ok(rows.into_iter().map(read).collect())
 }
 
 #[async_trait]
@@ -119,18 +85,27 @@ impl Records for PostgresStore {
             .await
     }
 
-    async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
+    async fn list(&self, filter: &Filter) -> Result<RecordPage, StoreError> {
         let filter = filter.clone();
-        let listed =
-            self.reports.with(move |mut lent| async move { listed(&mut lent, &filter).await }).await?;
-        Ok(listed.into_iter().filter_map(Result::ok).collect())
+        self.reports.with(move |mut lent| async move { lists::list(lent.link()?, &filter).await }).await
     }
 
-    async fn unreadable(&self, filter: &Filter) -> Result<Vec<UnreadableRecord>, StoreError> {
-        let filter = filter.clone();
-        let listed =
-            self.reports.with(move |mut lent| async move { listed(&mut lent, &filter).await }).await?;
-        Ok(listed.into_iter().filter_map(Result::err).collect())
+    async fn find_by_reference(
+        &self,
+        tenant: &str,
+        operation: &OperationName,
+        reference: &str,
+    ) -> Result<Vec<ReferenceEntry>, StoreError> {
+        let (tenant, operation, reference) = (tenant.to_owned(), operation.clone(), reference.to_owned());
+        self.polls
+            .with(move |mut lent| async move {
+                lists::find_by_reference(lent.link()?, &tenant, &operation, &reference).await
+            })
+            .await
+    }
+
+    async fn operations(&self) -> Result<Vec<String>, StoreError> {
+        self.reports.with(|mut lent| async move { lists::operations(lent.link()?).await }).await
     }
 }
 

@@ -11,8 +11,8 @@ macro_rules! record_columns {
     () => {
         "id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state, \
          reason, epoch, token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, keep_request, due_at, \
-         start_by, ready_at, expires_at, settled_by, unknown_since, reconcile_after, attempts, quarantine_until, earlier_may_have_run, \
-         partly_done, created_at, updated_at, history, revision, status, resource, response_format, encryption_key_id, response"
+         start_by, ready_at, expires_at, settled_by, state_since, reconcile_after, attempts, quarantine_until, earlier_may_have_run, \
+         partly_done, created_at, updated_at, history, trace, revision, status, resource, response_format, encryption_key_id, response"
     };
 }
 pub(super) use record_columns;
@@ -22,8 +22,8 @@ macro_rules! record_columns_without_response {
     () => {
         "id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state, \
          reason, epoch, token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, keep_request, due_at, \
-         start_by, ready_at, expires_at, settled_by, unknown_since, reconcile_after, attempts, quarantine_until, earlier_may_have_run, \
-         partly_done, created_at, updated_at, history, revision, NULL::bigint, NULL::text, NULL::bigint, NULL::text, NULL::bytea"
+         start_by, ready_at, expires_at, settled_by, state_since, reconcile_after, attempts, quarantine_until, earlier_may_have_run, \
+         partly_done, created_at, updated_at, history, trace, revision, NULL::bigint, NULL::text, NULL::bigint, NULL::text, NULL::bytea"
     };
 }
 pub(super) use record_columns_without_response;
@@ -63,7 +63,7 @@ pub(super) fn record(row: SqlRow, skip: usize) -> Result<Versioned, DbError> {
         ready_at: cells.maybe_number("ready_at")?,
         expires_at: cells.maybe_number("expires_at")?,
         settled_by: cells.maybe_text("settled_by")?.map(Into::into),
-        unknown_since: cells.maybe_number("unknown_since")?,
+        state_since: cells.number("state_since")?,
         reconcile_after: cells.maybe_number("reconcile_after")?,
         attempts: cells.maybe_number("attempts")?,
         quarantine_until: cells.maybe_number("quarantine_until")?,
@@ -72,6 +72,7 @@ pub(super) fn record(row: SqlRow, skip: usize) -> Result<Versioned, DbError> {
         created_at: cells.number("created_at")?,
         updated_at: cells.number("updated_at")?,
         history: cells.text("history")?.into(),
+        trace: cells.maybe_text("trace")?.map(Into::into),
         result: None,
     };
     let revision = cells.number("revision")?;

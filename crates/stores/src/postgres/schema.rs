@@ -52,8 +52,8 @@ CREATE TABLE semel_records (
     ready_at             bigint,                      -- claimed: from when on a worker may start it
     expires_at           bigint,                      -- settled: may be forgotten from then on
     settled_by           text,                        -- succeeded, failed_final: executor or verdict
-    unknown_since        bigint,                      -- unknown: from here to quarantine_until
-    reconcile_after      bigint,
+    state_since          bigint NOT NULL,             -- since when it is in that state
+    reconcile_after      bigint,                      -- unknown: when it is looked up next
     attempts             bigint,
     quarantine_until     bigint,
     earlier_may_have_run bigint NOT NULL DEFAULT 0,   -- 1: an attempt before the last one may have had an effect
@@ -61,6 +61,7 @@ CREATE TABLE semel_records (
     created_at           bigint NOT NULL,             -- milliseconds since 1970, by this database's clock, as all
     updated_at           bigint NOT NULL,
     history              text   NOT NULL,             -- its steps, one a line, for people
+    trace                text,                        -- traceparent of the request that claimed it first
     status               bigint,                      -- of the stored response, readable without a key
     resource             text,                        -- what the command made
     response_format      bigint,
@@ -72,6 +73,7 @@ CREATE INDEX semel_records_due ON semel_records (due_at, id) WHERE due_at IS NOT
 CREATE INDEX semel_records_turn ON semel_records (tenant, ready_at, id) WHERE ready_at IS NOT NULL;
 CREATE INDEX semel_records_expiry ON semel_records (expires_at, id) WHERE expires_at IS NOT NULL;
 CREATE INDEX semel_records_reconcile ON semel_records (reconcile_after, id) WHERE reconcile_after IS NOT NULL;
+CREATE INDEX semel_records_unknown ON semel_records (operation_id) WHERE reconcile_after IS NOT NULL;
 
 CREATE TABLE semel_references (
     tenant       text    NOT NULL,
@@ -170,7 +172,7 @@ CREATE TABLE semel_usage (
 CREATE TABLE semel_audit (
     id           uuid   NOT NULL PRIMARY KEY,    -- in the order of time
     at           bigint NOT NULL,
-    operation_id uuid   NOT NULL,
+    operation_id uuid,                           -- the command, or NULL: it is about the store
     who          text   NOT NULL,
     action       text   NOT NULL,
     why          text   NOT NULL
@@ -182,6 +184,15 @@ CREATE FUNCTION semel_audit_is_append_only() RETURNS trigger LANGUAGE plpgsql AS
     $$ BEGIN RAISE EXCEPTION 'the audit log is append-only'; END $$;
 CREATE TRIGGER semel_audit_is_not_rewritten BEFORE UPDATE OR DELETE OR TRUNCATE ON semel_audit
     FOR EACH STATEMENT EXECUTE FUNCTION semel_audit_is_append_only();
+
+CREATE TABLE semel_holds (
+    kind  text   NOT NULL,                       -- operation, tenant, sink or reconciler
+    name  text   NOT NULL,                       -- which one; empty where there is only one
+    since bigint NOT NULL,
+    who   text   NOT NULL,
+    why   text   NOT NULL,
+    PRIMARY KEY (kind, name)
+);
 
 CREATE TABLE semel_api_keys (
     id         text   NOT NULL PRIMARY KEY,      -- what an operator calls it

@@ -1,15 +1,16 @@
-//! Sweeps, reaps and counts records, and asks the server for its tier.
+//! Sweeps and reaps records, and asks the server for its tier.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use semel_core::transition::{ReferenceWrite, RequestWrite};
 use semel_core::{
-    Census, Decision, Event, Record, RecordId, StateName, StoreError, Tier, Timestamp, Transition, Upkeep,
+    AgedRecord, Census, Decision, Event, Record, RecordId, StoreError, Tier, Timestamp, Transition, Upkeep,
     Write, transition,
 };
 
 use super::PostgresStore;
+use super::census::census;
 use super::clock::{StoreClock, now};
 use super::errors::DbError;
 use super::executor::{Executor, SqlRow, SqlValue};
@@ -17,9 +18,6 @@ use super::group::{Side, SideWrite, Update, Writes};
 use super::link::Link;
 use super::rows::{Versioned, record, record_columns_without_response};
 use super::side_link::LentLink;
-
-const CENSUS: &str =
-    "SELECT operation, state, count(*), min(updated_at) FROM semel_records GROUP BY operation, state";
 
 /// Selects records whose lease or start deadline has passed, the oldest first, without those that another
 /// transaction holds. Each row carries the time.
@@ -69,16 +67,16 @@ const BATCH: usize = 256;
 
 #[async_trait]
 impl Upkeep for PostgresStore {
-    async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
+    async fn sweep(&self, limit: usize) -> Result<Vec<AgedRecord>, StoreError> {
         self.read_tier_again(TIER_INTERVAL).await;
         self.sweeps.with(move |mut lent| async move { age(&mut lent, DUE_TO_SWEEP, limit).await }).await
     }
 
-    async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
+    async fn reap(&self, limit: usize) -> Result<Vec<AgedRecord>, StoreError> {
         self.sweeps.with(move |mut lent| async move { age(&mut lent, DUE_TO_REAP, limit).await }).await
     }
 
-    async fn census(&self) -> Result<Vec<Census>, StoreError> {
+    async fn census(&self) -> Result<Census, StoreError> {
         self.reports.with(move |mut lent| async move { census(lent.link()?).await }).await
     }
 
@@ -94,30 +92,17 @@ impl Upkeep for PostgresStore {
     }
 }
 
-pub(super) async fn census(db: &mut impl Executor) -> Result<Vec<Census>, DbError> {
-    let read = |row: &SqlRow| {
-        let state = row.text(1).and_then(StateName::parse);
-        Ok(Census {
-            operation: row.text(0).unwrap_or_default().to_owned(),
-            state: state.ok_or_else(|| DbError::unreadable("state", "it is not a state"))?,
-            count: row.int(2).and_then(|count| u64::try_from(count).ok()).unwrap_or(0),
-            oldest: Timestamp::from_millis(row.int(3).unwrap_or(0)),
-        })
-    };
-    db.query(CENSUS, &[]).await?.iter().map(read).collect()
-}
-
 /// Applies the passage of time to at most `limit` due records, the oldest first. A record that is unreadable,
 /// or that a constraint of the service's own keeps, is left to its operator. A record that another
 /// transaction holds is left for the next time. None delays the others.
-async fn age(lent: &mut LentLink, due: &'static str, limit: usize) -> Result<usize, DbError> {
-    let (mut aged, mut passed) = (0, 0);
+async fn age(lent: &mut LentLink, due: &'static str, limit: usize) -> Result<Vec<AgedRecord>, DbError> {
+    let (mut aged, mut passed) = (Vec::new(), 0);
     let clock = lent.clock.clone();
     clock.look(lent.link()?).await?;
     let mut after = (i64::MIN, RecordId::from_bytes([0; 32]));
     let mut batch = BATCH;
-    while aged < limit && passed < MAX_PAGES {
-        let wanted = (limit - aged).min(batch);
+    while aged.len() < limit && passed < MAX_PAGES {
+        let wanted = (limit - aged.len()).min(batch);
         let offset = lent.offset;
         let page = match age_page(lent.link()?, due, &clock, after, wanted).await {
             // Live traffic was faster: the same page once more.
@@ -137,15 +122,20 @@ async fn age(lent: &mut LentLink, due: &'static str, limit: usize) -> Result<usi
                     DbError::Busy(_) => tracing::debug!(record = %last.1, "a record is in use"),
                     error => tracing::error!(why = %error, record = %last.1, "a record cannot be changed"),
                 }
-                Page { changed: 0, last, is_full: true }
+                Page { changed: Vec::new(), last, is_full: true }
+            }
+            // What was changed so far is told; the next call meets the error again.
+            Err(error) if !aged.is_empty() => {
+                tracing::debug!(%error, "a sweep ends early");
+                break;
             }
             Err(error) => return Err(error),
             Ok(None) => break,
             Ok(Some(page)) => page,
         };
         after = page.last;
-        aged += page.changed;
-        passed += usize::from(page.changed < wanted);
+        passed += usize::from(page.changed.len() < wanted);
+        aged.extend(page.changed);
         if !page.is_full {
             break;
         }
@@ -155,7 +145,7 @@ async fn age(lent: &mut LentLink, due: &'static str, limit: usize) -> Result<usi
 
 /// Due records, in the order in which they became due.
 struct Page {
-    changed: usize,
+    changed: Vec<AgedRecord>,
     last: (i64, RecordId),
     is_full: bool,
 }
@@ -195,7 +185,7 @@ async fn age_page(
     Ok(Some(Page { changed: age_rows(link, rows, now).await?, last, is_full }))
 }
 
-async fn age_rows(link: &mut Link, rows: Vec<SqlRow>, now: Timestamp) -> Result<usize, DbError> {
+async fn age_rows(link: &mut Link, rows: Vec<SqlRow>, now: Timestamp) -> Result<Vec<AgedRecord>, DbError> {
     let mut due: Vec<(Versioned, Transition, Option<Record>)> = Vec::with_capacity(rows.len());
     for row in rows {
         match record(row, 2) {
@@ -227,10 +217,12 @@ async fn age_rows(link: &mut Link, rows: Vec<SqlRow>, now: Timestamp) -> Result<
             writes.sides.push(side(SideWrite::EraseRequest));
         }
     }
-    match writes.updates.is_empty() && writes.deletes.is_empty() {
-        true => Ok(0),
-        false => Ok(writes.write(link, now).await?.len()),
+    if writes.updates.is_empty() && writes.deletes.is_empty() {
+        return Ok(Vec::new());
     }
+    let written = writes.write(link, now).await?;
+    let changed = due.iter().filter(|(before, ..)| written.contains(&before.record.id));
+    Ok(changed.map(|(before, _, after)| AgedRecord::new(&before.record, after.as_ref())).collect())
 }
 
 /// Returns the tier of the database, by its settings. A write that is acknowledged before it is on disk, or

@@ -6,8 +6,8 @@
 use rusqlite::Connection;
 use semel_core::transition::{ReferenceWrite, RequestWrite, age as age_of};
 use semel_core::{
-    Change, Claim, Decision, Event, Head, Item, Note, OpenCall, OperationId, Record, RecordId, Reference,
-    StoreAnswer, StoreError, StoredResult, Timestamp, Transition, Write, transition,
+    AgedRecord, Change, Claim, Decision, Event, Head, Item, Note, OpenCall, OperationId, Record, RecordId,
+    Reference, StoreAnswer, StoreError, StoredResult, Timestamp, Transition, Write, transition,
 };
 use semel_faults::{Point, reached_by_thread};
 
@@ -39,12 +39,20 @@ pub(super) fn apply(
 }
 
 /// Expires the leases of at most `limit` records.
-pub(super) fn sweep(connection: &Connection, limit: usize, now: Timestamp) -> Result<usize, StoreError> {
+pub(super) fn sweep(
+    connection: &Connection,
+    limit: usize,
+    now: Timestamp,
+) -> Result<Vec<AgedRecord>, StoreError> {
     age(connection, queries::due_to_sweep, limit, now)
 }
 
 /// Deletes at most `limit` expired records.
-pub(super) fn reap(connection: &Connection, limit: usize, now: Timestamp) -> Result<usize, StoreError> {
+pub(super) fn reap(
+    connection: &Connection,
+    limit: usize,
+    now: Timestamp,
+) -> Result<Vec<AgedRecord>, StoreError> {
     age(connection, queries::due_to_reap, limit, now)
 }
 
@@ -69,7 +77,7 @@ pub(super) fn note_reading(
     now: Timestamp,
 ) -> Result<usize, StoreError> {
     stored(queries::has_request(connection, id).and_then(|kept| match kept {
-        true => queries::take_note(connection, id, note, now),
+        true => queries::take_note(connection, Some(id), note, now),
         false => Ok(0),
     }))
 }
@@ -93,7 +101,7 @@ fn write_more(
     now: Timestamp,
 ) -> Result<(), StoreError> {
     if let Some(note) = change.note() {
-        queries::take_note(connection, id, note, now).map_err(|error| store_error(&error))?;
+        queries::take_note(connection, Some(id), note, now).map_err(|error| store_error(&error))?;
     }
     let Some(mark) = change.call().and_then(OpenCall::mark) else { return Ok(()) };
     match phases::write(connection, id, &mark, now).map_err(|error| store_error(&error))? {
@@ -117,7 +125,7 @@ pub(super) fn claim(
     if let Some(fresh) = &record
         && queries::insert(connection, fresh).map_err(|error| store_error(&error))?
     {
-        return Ok(StoreAnswer { decision: first.decision, record, now, holder: None });
+        return Ok(StoreAnswer { decision: first.decision, record, now, holder: None, lapse: None });
     }
     let id = claim.scope.record_id();
     let before = queries::get(connection, &id).map_err(|error| store_error(&error))?;
@@ -194,7 +202,7 @@ fn change(
     } else {
         write()?;
     }
-    Ok(StoreAnswer { decision: step.decision, record, now, holder: None })
+    Ok(StoreAnswer { decision: step.decision, record, now, holder: None, lapse: step.lapse })
 }
 
 /// Runs the statements of one decision. Returns `false` if a row was not as it was read.
@@ -254,21 +262,18 @@ fn age(
     due: queries::DueQuery,
     limit: usize,
     now: Timestamp,
-) -> Result<usize, StoreError> {
-    let mut aged = 0;
+) -> Result<Vec<AgedRecord>, StoreError> {
+    let mut aged = Vec::new();
     let mut after = None;
     for _ in 0..MAX_PAGES {
-        let wanted = limit - aged;
+        let wanted = limit - aged.len();
         let page = due(connection, now, after, wanted).map_err(|error| store_error(&error))?;
         let full = page.len() == wanted;
         after = page.last().copied();
         reached_by_thread(Point::DueRead);
         for (_, id) in page {
-            let changed = queries::get_without_response(connection, &id)
-                .map_err(|error| store_error(&error))
-                .and_then(|before| change(connection, before.as_ref(), &Event::Age, None, (None, None), now));
-            match changed {
-                Ok(answer) => aged += usize::from(answer.decision == Decision::Applied),
+            match age_record(connection, &id, now) {
+                Ok(changed) => aged.extend(changed),
                 Err(StoreError::Corrupt(why)) => {
                     tracing::error!(why, record = %id, "a record cannot be read");
                 }
@@ -279,14 +284,23 @@ fn age(
                 Err(error) => return Err(error),
             }
         }
-        if aged == limit {
-            break;
-        }
-        if !full {
+        if aged.len() == limit || !full {
             break;
         }
     }
     Ok(aged)
+}
+
+/// Applies the passage of time to one record. Returns it if it changed.
+fn age_record(
+    connection: &Connection,
+    id: &RecordId,
+    now: Timestamp,
+) -> Result<Option<AgedRecord>, StoreError> {
+    let before = queries::get_without_response(connection, id).map_err(|error| store_error(&error))?;
+    let answer = change(connection, before.as_ref(), &Event::Age, None, (None, None), now)?;
+    let before = before.filter(|_| answer.decision == Decision::Applied);
+    Ok(before.map(|before| AgedRecord::new(&before, answer.record.as_ref())))
 }
 
 /// Maximum number of pages of such records that one call skips.

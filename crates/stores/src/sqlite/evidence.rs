@@ -103,7 +103,7 @@ fn contradict(
     }
     let id = connection.prepare_cached(ABOUT)?.query_row([source, event_id], |row| row.get(0))?;
     let id = OperationId::from_bytes(id);
-    queries::take_note(connection, id, note, now)?;
+    queries::take_note(connection, Some(id), note, now)?;
     if reference == ReferenceWrite::TakeBack {
         queries::take_references_back(connection, id, now)?;
     }

@@ -1,5 +1,7 @@
 //! A change on its way to the writing thread, and its answer on the way back.
 
+use std::time::{Duration, Instant};
+
 use rusqlite::Connection;
 use semel_core::{Event, StoreError, Timestamp};
 use semel_faults::Point;
@@ -58,7 +60,7 @@ impl<T> Task<T> {
         T: Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
-        (Box::new(Pending { task: self, done: None, reply }), answer)
+        (Box::new(Pending { task: self, done: None, queued_at: Instant::now(), reply }), answer)
     }
 }
 
@@ -79,11 +81,15 @@ pub(super) trait Job: Send {
 
     /// Returns the point at which a test holds the change before it is made.
     fn point(&self) -> Option<Point>;
+
+    /// Returns the time for which the change has waited for the writer.
+    fn waited(&self) -> Duration;
 }
 
 struct Pending<T> {
     task: Task<T>,
     done: Option<T>,
+    queued_at: Instant,
     reply: oneshot::Sender<Result<T, StoreError>>,
 }
 
@@ -110,6 +116,10 @@ impl<T: Send> Job for Pending<T> {
 
     fn point(&self) -> Option<Point> {
         self.task.point
+    }
+
+    fn waited(&self) -> Duration {
+        self.queued_at.elapsed()
     }
 }
 

@@ -69,5 +69,11 @@ fn settle(
         return Ok(None);
     };
     let written = queries::update(connection, &before.head, &after).map_err(|error| store_error(&error))?;
-    Ok(written.then(|| StoreAnswer { decision: step.decision, record: Some(after), now, holder: None }))
+    Ok(written.then(|| StoreAnswer {
+        decision: step.decision,
+        record: Some(after),
+        now,
+        holder: None,
+        lapse: None,
+    }))
 }

@@ -2,12 +2,12 @@
 //! may use one file, such as a server and an operator's tool beside it.
 //!
 //! - Records: `schema.rs` has the tables, `queries.rs` all SQL about records, `rows.rs` the meaning of a row,
-//!   `records.rs` shows and ages records.
+//!   `records.rs` shows and ages records, `lists.rs` lists and counts them.
 //! - Changes: `change.rs` makes one, `known.rs` settles without a read, `job.rs` carries a change to the
 //!   writer, `writer.rs` is the thread that commits changes in groups.
 //! - File: `connection.rs` opens it (`open_error.rs` has the reasons for a failure), `place.rs` notices that
 //!   the file is gone, `clock.rs` that the clock was set, `errors.rs` interprets errors.
-//! - More: `outbox.rs` messages, `phases.rs` phases, `evidence.rs` received evidence, `usage.rs` quotas.
+//! - More: `outbox.rs` messages, `phases.rs` phases, `evidence.rs` received evidence, `usage.rs` quotas, `holds.rs` holds.
 
 mod api_keys;
 mod change;
@@ -16,9 +16,11 @@ mod connection;
 pub mod doctor;
 mod errors;
 mod evidence;
+mod holds;
 mod job;
 mod join;
 mod known;
+mod lists;
 mod open_error;
 mod outbox;
 mod phases;

@@ -52,6 +52,7 @@ const DUE: &str = concat!(
     "SELECT event_id, ",
     has_earlier!(),
     " FROM semel_outbox AS own WHERE state = 'pending' AND blocked = 0 AND due_at <= ?1
+          AND instr(?3, char(10) || kind || char(10)) = 0
       ORDER BY due_at, event_id LIMIT ?2"
 );
 
@@ -136,7 +137,8 @@ const REAP: &str = "
 const DEPTH: &str = "
     SELECT (SELECT count(*) FROM semel_outbox WHERE state = 'pending' AND blocked = 0)
             + (SELECT count(*) FROM semel_outbox WHERE state = 'pending' AND blocked = 1),
-        (SELECT count(*) FROM semel_outbox WHERE state = 'dead')";
+        (SELECT count(*) FROM semel_outbox WHERE state = 'dead'),
+        (SELECT min(created_at) FROM semel_outbox WHERE state = 'pending')";
 
 /// Event ids of due messages, found without the write lock.
 #[derive(Default)]
@@ -145,10 +147,11 @@ struct DueMessages {
     blocked: Vec<String>,
 }
 
-fn due(connection: &Connection, now: Timestamp) -> rusqlite::Result<DueMessages> {
+/// Returns due messages of other kinds than `except`, which has each kind between line breaks.
+fn due(connection: &Connection, now: Timestamp, except: &str) -> rusqlite::Result<DueMessages> {
     let mut due = DueMessages::default();
     let mut statement = connection.prepare_cached(DUE)?;
-    let mut rows = statement.query(params![now.as_millis(), count(WINDOW)])?;
+    let mut rows = statement.query(params![now.as_millis(), count(WINDOW), except])?;
     while let Some(row) = rows.next()? {
         let list = if row.get(1)? { &mut due.blocked } else { &mut due.free };
         list.push(row.get(0)?);
@@ -247,7 +250,7 @@ fn intervene(
     }
     tell_command(connection, found.operation_id, |_| event, now)?;
     let note = Note { action: format!("{} {}", note.action, found.kind), ..note.clone() };
-    queries::take_note(connection, found.operation_id, &note, now).map_err(sqlite)
+    queries::take_note(connection, Some(found.operation_id), &note, now).map_err(sqlite)
 }
 
 fn reap(
@@ -294,14 +297,17 @@ fn count(limit: usize) -> i64 {
 impl Outbox for SqliteStore {
     async fn take(&self, take: &Take) -> Result<Vec<Message>, StoreError> {
         let mut taken = Vec::new();
+        // The name of a held sink has no line break.
+        let except = format!("\n{}\n", take.except.join("\n"));
         for _ in 0..ROUNDS {
             // Searched without the write lock: an idle worker, or a long search, delays no writer.
-            let due = self.read(due).await?;
+            let excepted = except.clone();
+            let due = self.read(move |connection, now| due(connection, now, &excepted)).await?;
             let waiting = due.blocked.len();
             if due.free.is_empty() && waiting == 0 {
                 break;
             }
-            let rest = Take { limit: take.limit - taken.len(), ..*take };
+            let rest = Take { limit: take.limit - taken.len(), ..take.clone() };
             let some = move |turn: &mut WriteTransaction<'_>| {
                 stored(self::take(turn.connection, &rest, &due, turn.now))
             };
@@ -392,7 +398,8 @@ impl Outbox for SqliteStore {
         self.read(|connection, _| {
             connection.query_row(DEPTH, [], |row| {
                 let count = |column| row.get::<_, i64>(column).map(|n| u64::try_from(n).unwrap_or(0));
-                Ok(Depth { pending: count(0)?, dead: count(1)? })
+                let oldest_pending = row.get::<_, Option<i64>>(2)?.map(Timestamp::from_millis);
+                Ok(Depth { pending: count(0)?, dead: count(1)?, oldest_pending })
             })
         })
         .await
@@ -434,16 +441,20 @@ mod tests {
     }
 
     fn taken(connection: &Connection) -> usize {
-        let take =
-            Take { token: AttemptToken::from_bytes([7; 16]), lease: Duration::from_secs(60), limit: 16 };
-        let due = due(connection, NOW).expect("it reads");
+        let take = Take {
+            token: AttemptToken::from_bytes([7; 16]),
+            lease: Duration::from_secs(60),
+            limit: 16,
+            except: Vec::new(),
+        };
+        let due = due(connection, NOW, "").expect("it reads");
         self::take(connection, &take, &due, NOW).expect("it writes").len()
     }
 
     /// Returns the number of virtual machine steps of one search.
     fn steps(connection: &Connection) -> i32 {
         let mut statement = connection.prepare(DUE).expect("it is a statement");
-        let rows = statement.query_map(params![NOW.as_millis(), count(WINDOW)], |_| Ok(()));
+        let rows = statement.query_map(params![NOW.as_millis(), count(WINDOW), ""], |_| Ok(()));
         assert_eq!(rows.expect("it runs").count(), 0, "nothing is due");
         statement.get_status(StatementStatus::VmStep)
     }
@@ -462,7 +473,7 @@ mod tests {
     #[test]
     fn a_search_takes_no_more_than_its_window_before_messages_are_marked() {
         let connection = with_blocked(1_000);
-        let found = due(&connection, NOW).expect("it reads");
+        let found = due(&connection, NOW, "").expect("it reads");
         assert_eq!((found.free.len(), found.blocked.len()), (0, WINDOW));
     }
 }

@@ -2,11 +2,10 @@
 //!
 //! Called with a connection in an exclusive transaction (changes), or a read-only one (look-ups).
 
-use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 use semel_core::{
-    AuditEntry, AuditId, Census, Claim, Filter, Head, Holder, Item, Note, NoteTaken, OperationId,
-    OperationName, Principal, Progress, Record, RecordId, State, StateName, StoredRequest, Timestamp,
-    UnreadableRecord,
+    AuditEntry, AuditId, Claim, Head, Holder, Item, Note, NoteTaken, OperationId, OperationName, Principal,
+    Progress, Record, RecordId, State, StoredRequest, Timestamp,
 };
 
 use super::errors::is_unreadable;
@@ -64,60 +63,10 @@ pub(super) fn find_own(
         .optional()
 }
 
-/// Returns the records that match the filter, without their responses, and without unreadable ones.
-pub(super) fn list(connection: &Connection, filter: &Filter) -> rusqlite::Result<Vec<Record>> {
-    Ok(listed(connection, filter)?.into_iter().filter_map(Result::ok).collect())
-}
-
-/// Returns the unreadable ones among them.
-pub(super) fn unreadable(
-    connection: &Connection,
-    filter: &Filter,
-) -> rusqlite::Result<Vec<UnreadableRecord>> {
-    Ok(listed(connection, filter)?.into_iter().filter_map(Result::err).collect())
-}
-
-fn listed(
-    connection: &Connection,
-    filter: &Filter,
-) -> rusqlite::Result<Vec<Result<Record, UnreadableRecord>>> {
-    let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX);
-    connection
-        .prepare_cached(&format!(
-            "SELECT {WITHOUT_RESPONSE}
-             FROM semel_records
-             WHERE (:state IS NULL OR state = :state)
-               AND (:operation IS NULL OR operation = :operation)
-               AND (:tenant IS NULL OR tenant = :tenant)
-               AND (:before IS NULL OR updated_at < :before)
-               AND (:after IS NULL OR operation_id > :after)
-             ORDER BY operation_id LIMIT :limit"
-        ))?
-        .query_map(
-            named_params! {
-                ":state": filter.state.map(StateName::as_str),
-                ":operation": filter.operation,
-                ":tenant": filter.tenant,
-                ":before": filter.updated_before.map(Timestamp::as_millis),
-                ":after": filter.after.as_ref().map(OperationId::as_bytes),
-                ":limit": limit,
-            },
-            |row| match record(row) {
-                Err(why) if is_unreadable(&why) => {
-                    let operation_id = row.get("operation_id").map_or([0; 16], |id| id);
-                    let operation_id = OperationId::from_bytes(operation_id);
-                    Ok(Err(UnreadableRecord { operation_id, why: why.to_string() }))
-                }
-                read => read.map(Ok),
-            },
-        )?
-        .collect()
-}
-
-/// Adds a note about a command. Notes are never changed.
+/// Adds a note about a command, or about the store. Notes are never changed.
 pub(super) fn take_note(
     connection: &Connection,
-    id: OperationId,
+    id: Option<OperationId>,
     note: &Note,
     now: Timestamp,
 ) -> rusqlite::Result<usize> {
@@ -125,7 +74,13 @@ pub(super) fn take_note(
         .prepare_cached(
             "INSERT INTO semel_audit (at, operation_id, who, action, why) VALUES (?1, ?2, ?3, ?4, ?5)",
         )?
-        .execute(params![now.as_millis(), id.as_bytes(), note.who, note.action, note.why])
+        .execute(params![
+            now.as_millis(),
+            id.as_ref().map(OperationId::as_bytes),
+            note.who,
+            note.action,
+            note.why
+        ])
 }
 
 /// Returns the notes about a command, the oldest first.
@@ -153,29 +108,16 @@ pub(super) fn audit(
         let note = Note { who: row.get(3)?, action: row.get(4)?, why: row.get(5)? };
         Ok(AuditEntry {
             id: AuditId(u128::try_from(row.get::<_, i64>(0)?).unwrap_or(0)),
-            operation_id: OperationId::from_bytes(row.get(1)?),
+            operation_id: row.get::<_, Option<_>>(1)?.map(OperationId::from_bytes),
             taken: NoteTaken { at: Timestamp::from_millis(row.get(2)?), note },
         })
     };
     connection.prepare_cached(sql)?.query_map(params![before, limit], read)?.collect()
 }
 
-/// Returns the number of records of each operation in each state, and the oldest change among them.
-pub(super) fn census(connection: &Connection) -> rusqlite::Result<Vec<Census>> {
-    let sql =
-        "SELECT operation, state, count(*), min(updated_at) FROM semel_records GROUP BY operation, state";
-    let read = |row: &Row<'_>| {
-        let state: String = row.get(1)?;
-        let state = StateName::parse(&state).ok_or_else(|| damaged_column("state", "it is not a state"))?;
-        let count = u64::try_from(row.get::<_, i64>(2)?).unwrap_or(0);
-        Ok(Census { operation: row.get(0)?, state, count, oldest: Timestamp::from_millis(row.get(3)?) })
-    };
-    connection.prepare_cached(sql)?.query_map([], read)?.collect()
-}
-
 /// Returns the count and age of commands in state `Unknown`.
 pub(super) fn unknown(connection: &Connection) -> rusqlite::Result<WaitingRecords> {
-    let sql = "SELECT count(*), min(unknown_since) FROM semel_records
+    let sql = "SELECT count(*), min(state_since) FROM semel_records
                WHERE reconcile_after IS NOT NULL AND state = 'unknown'";
     connection.query_row(sql, [], waiting)
 }
@@ -253,9 +195,10 @@ pub(super) fn insert(connection: &Connection, record: &Record) -> rusqlite::Resu
             "INSERT INTO semel_records (
                  id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint,
                  state, reason, epoch, token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired,
-                 quarantine_ms, due_at, expires_at, created_at, updated_at, history, start_by, ready_at, keep_request
-             ) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?20, ?21,
-                 ?22, ?23, ?24)
+                 quarantine_ms, due_at, expires_at, created_at, updated_at, state_since, history, start_by, ready_at, keep_request,
+                 trace
+             ) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?20, ?20,
+                 ?21, ?22, ?23, ?24, ?25)
              ON CONFLICT DO NOTHING",
         )?
         .execute(params![
@@ -283,6 +226,7 @@ pub(super) fn insert(connection: &Connection, record: &Record) -> rusqlite::Resu
             row.start_by,
             row.ready_at,
             row.keep_request,
+            row.trace,
         ])?;
     Ok(changed == 1)
 }
@@ -301,7 +245,7 @@ pub(super) fn update(connection: &Connection, before: &Head, record: &Record) ->
                  state = ?1, reason = ?2, epoch = ?3, token = ?4, lease_ms = ?5,
                  ttl_ms = ?6, tombstone_ttl_ms = ?7, on_lease_expired = ?8,
                  quarantine_ms = ?9, due_at = ?10, expires_at = ?11,
-                 settled_by = ?12, unknown_since = ?13, reconcile_after = ?14,
+                 settled_by = ?12, state_since = ?13, reconcile_after = ?14,
                  attempts = ?15, quarantine_until = ?16, updated_at = ?17,
                  status = ?18, resource = ?19, response_format = ?20,
                  encryption_key_id = ?21, response = ?22, history = ?23,
@@ -323,7 +267,7 @@ pub(super) fn update(connection: &Connection, before: &Head, record: &Record) ->
             row.due_at,
             row.expires_at,
             row.settled_by,
-            row.unknown_since,
+            row.state_since,
             row.reconcile_after,
             row.attempts,
             row.quarantine_until,
@@ -548,7 +492,7 @@ pub(super) fn take_references_back(
         .query_map([id.as_bytes()], |row| row.get(0).map(OperationId::from_bytes))?
         .collect::<rusqlite::Result<_>>()?;
     for holder in others {
-        take_note(connection, id, &contested(id, holder), now)?;
+        take_note(connection, Some(id), &contested(id, holder), now)?;
     }
     connection.prepare_cached(TAKE_BACK)?.execute([id.as_bytes()]).map(drop)
 }

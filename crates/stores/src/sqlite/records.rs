@@ -2,28 +2,28 @@
 
 use async_trait::async_trait;
 use semel_core::{
-    AuditEntry, AuditId, AuditLog, Census, Filter, Note, NoteTaken, OperationId, Record, Records, Snapshot,
-    StoreError, StoredRequest, UnreadableRecord, Upkeep,
+    AgedRecord, AuditEntry, AuditId, AuditLog, Census, Filter, Note, NoteTaken, OperationId, OperationName,
+    Record, RecordPage, Records, ReferenceEntry, Snapshot, StoreError, StoredRequest, Upkeep,
 };
 use semel_faults::Point;
 
 use super::job::{Task, WriteTransaction};
-use super::{SqliteStore, change, queries};
+use super::{SqliteStore, change, lists, queries};
 
 #[async_trait]
 impl Upkeep for SqliteStore {
-    async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
+    async fn sweep(&self, limit: usize) -> Result<Vec<AgedRecord>, StoreError> {
         let task = Task::new(move |turn| change::sweep(turn.connection, limit, turn.now));
         self.write(task.held_at(Some(Point::SweepSent))).await
     }
 
-    async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
+    async fn reap(&self, limit: usize) -> Result<Vec<AgedRecord>, StoreError> {
         let task = Task::new(move |turn| change::reap(turn.connection, limit, turn.now));
         self.write(task.held_at(Some(Point::ReapSent))).await
     }
 
-    async fn census(&self) -> Result<Vec<Census>, StoreError> {
-        self.read(|connection, _| queries::census(connection)).await
+    async fn census(&self) -> Result<Census, StoreError> {
+        self.read(|connection, _| lists::census(connection)).await
     }
 
     async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
@@ -61,14 +61,26 @@ impl Records for SqliteStore {
         }
     }
 
-    async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
+    async fn list(&self, filter: &Filter) -> Result<RecordPage, StoreError> {
         let filter = filter.clone();
-        self.read(move |connection, _| queries::list(connection, &filter)).await
+        self.read(move |connection, _| lists::list(connection, &filter)).await
     }
 
-    async fn unreadable(&self, filter: &Filter) -> Result<Vec<UnreadableRecord>, StoreError> {
-        let filter = filter.clone();
-        self.read(move |connection, _| queries::unreadable(connection, &filter)).await
+    async fn find_by_reference(
+        &self,
+        tenant: &str,
+        operation: &OperationName,
+        reference: &str,
+    ) -> Result<Vec<ReferenceEntry>, StoreError> {
+        let (tenant, operation, reference) = (tenant.to_owned(), operation.clone(), reference.to_owned());
+        self.read(move |connection, _| {
+            lists::find_by_reference(connection, (&tenant, &operation, &reference))
+        })
+        .await
+    }
+
+    async fn operations(&self) -> Result<Vec<String>, StoreError> {
+        self.read(|connection, _| lists::operations(connection)).await
     }
 }
 

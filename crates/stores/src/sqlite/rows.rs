@@ -16,8 +16,8 @@ macro_rules! record_columns {
             "id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state, reason,
              epoch, token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, keep_request, due_at, start_by,
              ready_at,
-             expires_at, settled_by, unknown_since, reconcile_after, attempts, quarantine_until,
-             earlier_may_have_run, partly_done, created_at, updated_at, history,",
+             expires_at, settled_by, state_since, reconcile_after, attempts, quarantine_until,
+             earlier_may_have_run, partly_done, created_at, updated_at, history, trace,",
             $response
         )
     };
@@ -58,7 +58,7 @@ pub(super) fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
         ready_at: cells.next()?,
         expires_at: cells.next()?,
         settled_by: cells.maybe_text()?,
-        unknown_since: cells.next()?,
+        state_since: cells.next()?,
         reconcile_after: cells.next()?,
         attempts: cells.next()?,
         quarantine_until: cells.next()?,
@@ -67,6 +67,7 @@ pub(super) fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
         created_at: cells.next()?,
         updated_at: cells.next()?,
         history: cells.text()?,
+        trace: cells.maybe_text()?,
         result: cells.result()?,
     };
     columns.record().map_err(damaged)

@@ -51,8 +51,8 @@ CREATE TABLE semel_records (
     ready_at             INTEGER,                      -- claimed: from when on a worker may start it
     expires_at           INTEGER,                      -- settled: may be forgotten from then on
     settled_by           TEXT,                         -- succeeded, failed_final: executor or verdict
-    unknown_since        INTEGER,                      -- unknown: from here to quarantine_until
-    reconcile_after      INTEGER,
+    state_since          INTEGER NOT NULL,             -- since when it is in that state
+    reconcile_after      INTEGER,                      -- unknown: when it is looked up next
     attempts             INTEGER,
     quarantine_until     INTEGER,
     earlier_may_have_run INTEGER NOT NULL DEFAULT 0,   -- 1: an attempt before the last one may have had an effect
@@ -60,6 +60,7 @@ CREATE TABLE semel_records (
     created_at           INTEGER NOT NULL,             -- milliseconds since 1970, by this database's clock, as all
     updated_at           INTEGER NOT NULL,
     history              TEXT    NOT NULL,             -- its steps, one a line, for people
+    trace                TEXT,                         -- traceparent of the request that claimed it first
     status               INTEGER,                      -- of the stored response, readable without a key
     resource             TEXT,                         -- what the command made
     response_format      INTEGER,
@@ -70,6 +71,7 @@ CREATE INDEX semel_records_due ON semel_records (due_at, id) WHERE due_at IS NOT
 CREATE INDEX semel_records_turn ON semel_records (tenant, ready_at, id) WHERE ready_at IS NOT NULL;
 CREATE INDEX semel_records_expiry ON semel_records (expires_at, id) WHERE expires_at IS NOT NULL;
 CREATE INDEX semel_records_reconcile ON semel_records (reconcile_after) WHERE reconcile_after IS NOT NULL;
+CREATE INDEX semel_records_unknown ON semel_records (operation_id) WHERE reconcile_after IS NOT NULL;
 
 CREATE TABLE semel_references (
     tenant       TEXT NOT NULL,
@@ -167,7 +169,7 @@ CREATE TABLE semel_usage (
 CREATE TABLE semel_audit (
     id           INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, -- a gap would show
     at           INTEGER NOT NULL,
-    operation_id BLOB    NOT NULL,
+    operation_id BLOB,                                       -- the command, or NULL: it is about the store
     who          TEXT    NOT NULL,
     action       TEXT    NOT NULL,
     why          TEXT    NOT NULL
@@ -177,6 +179,15 @@ CREATE TRIGGER semel_audit_is_not_rewritten BEFORE UPDATE ON semel_audit
     BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
 CREATE TRIGGER semel_audit_is_not_shortened BEFORE DELETE ON semel_audit
     BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
+
+CREATE TABLE semel_holds (
+    kind  TEXT    NOT NULL,                  -- operation, tenant, sink or reconciler
+    name  TEXT    NOT NULL,                  -- which one; empty where there is only one
+    since INTEGER NOT NULL,
+    who   TEXT    NOT NULL,
+    why   TEXT    NOT NULL,
+    PRIMARY KEY (kind, name)
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE semel_api_keys (
     id         TEXT    NOT NULL PRIMARY KEY, -- what an operator calls it

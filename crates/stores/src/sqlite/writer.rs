@@ -17,6 +17,7 @@ use super::errors::{again, ambiguous, still_ambiguous, store_error, unavailable}
 use super::job::{Job, WriteTransaction, committed};
 use super::known::ClaimedRecords;
 use super::place::StoreFiles;
+use crate::queue_metrics;
 
 /// Maximum number of changes that share one transaction.
 const MAX_GROUP: usize = 256;
@@ -110,6 +111,8 @@ impl Writer {
             {
                 group.push(next);
             }
+            queue_metrics::length(self.jobs.len());
+            group.iter().for_each(|job| queue_metrics::waited(job.waited()));
             let results = self.commit_all(&mut group);
             for (job, result) in group.into_iter().zip(results) {
                 job.answer(result);

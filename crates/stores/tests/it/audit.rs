@@ -24,7 +24,7 @@ async fn pages<S: Store + AuditLog>(store: &S, advance: impl Fn(Duration)) {
         store.apply(&record.id, &verdict()).await.expect("it answers");
         store.apply(&record.id, &Change::abandon(fence, Reason::TimedOut)).await.expect("it is written");
         store.apply(&record.id, &verdict()).await.expect("it is written");
-        noted.push((record.operation_id, Note { action: "resolve executed".to_owned(), ..note(&why) }));
+        noted.push((Some(record.operation_id), Note { action: "resolve executed".to_owned(), ..note(&why) }));
         advance(Duration::from_millis(5));
     }
     noted.reverse();

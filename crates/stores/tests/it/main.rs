@@ -2,16 +2,20 @@
 
 mod audit;
 mod evidence;
+mod holds;
 mod memory;
 mod postgres;
 mod postgres_chaos;
 mod postgres_clock;
 mod postgres_doctor;
 mod postgres_faults;
+mod postgres_holds;
 mod postgres_identity;
+mod postgres_lists;
 mod postgres_locks;
 mod postgres_outages;
 mod postgres_plans;
+mod postgres_queue;
 mod postgres_refusals;
 mod postgres_replication;
 mod postgres_schema;
@@ -22,6 +26,7 @@ mod sqlite;
 mod sqlite_clock;
 mod sqlite_doctor;
 mod sqlite_faults;
+mod sqlite_lists;
 mod sqlite_place;
 mod sqlite_processes;
 mod suite;

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use metrics_exporter_prometheus::PrometheusBuilder;
 use semel_core::Records;
 use semel_stores::MemoryStore;
 use semel_testkit::ManualClock;
-use semel_testkit::conformance::{Capabilities, Subject};
+use semel_testkit::conformance::{self, Capabilities, Subject};
 
 struct Memory {
     store: Arc<MemoryStore>,
@@ -34,3 +35,16 @@ impl Subject for Memory {
 }
 
 semel_testkit::conformance_tests!(memory());
+
+#[tokio::test]
+async fn a_reference_that_cannot_be_taken_back_is_counted() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let page = recorder.handle();
+    let _recording = metrics::set_default_local_recorder(&recorder);
+    conformance::run("a_reference_that_another_command_holds_is_not_taken_back_silently", &memory()).await;
+    let counted = page.render();
+    let is_counted = |line: &str| {
+        line.strip_prefix("idempotency_reference_conflicts_total ").is_some_and(|count| count != "0")
+    };
+    assert!(counted.lines().any(is_counted), "{counted}");
+}

@@ -95,7 +95,7 @@ async fn the_doctor_counts_records_by_state_and_warns_of_unknown_ones() {
             &format!(
                 "INSERT INTO semel_records (id, operation_id, tenant, caller, operation, key_hash_prefix,
                      fingerprint_version, fingerprint, state, reason, epoch, token, revision, lease_ms, ttl_ms,
-                     on_lease_expired, quarantine_ms, created_at, updated_at, history, unknown_since, {column})
+                     on_lease_expired, quarantine_ms, created_at, updated_at, history, state_since, {column})
                  VALUES ('\\x{number:02}', gen_random_uuid(), 't', 'c', 'o', 'k', 1, '', '{state}', 'claimed', 1, '', 1,
                      1, 1, 'unknown', 1, 1, 1, '', 1, 1)"
             ),
@@ -158,10 +158,10 @@ async fn each_missing_table_privilege_is_reported() {
     let url = format!("postgres://{user}:known@{}/{}", database.server().address(), database.name());
     assert_eq!(check(&examine(&url).await, "permissions").health, Health::Ok);
     let tables = sql(&database, "SELECT tablename FROM pg_tables WHERE tablename LIKE 'semel%' ORDER BY 1");
-    assert!(tables.lines().count() == 12, "{tables}");
+    assert!(tables.lines().count() == 13, "{tables}");
     for table in tables.lines() {
         let privilege = match table {
-            "semel_audit" | "semel_secrets" => "INSERT",
+            "semel_audit" | "semel_holds" | "semel_secrets" => "INSERT",
             "semel_api_keys" | "semel_schema" => "SELECT",
             _ => "UPDATE",
         };

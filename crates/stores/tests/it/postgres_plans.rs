@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use semel_core::outbox::{Intervention, MessageFilter, MessageState, Next, Take};
+use semel_core::outbox::{Depth, Intervention, MessageFilter, MessageState, Next, Take};
 use semel_core::{
-    Change, Claim, Decision, Filter, Ids, Item, Note, Outbox, RandomIds, Record, Records, Store, Upkeep,
-    WaitingFilter,
+    Change, Claim, Decision, Filter, Ids, Item, Note, Outbox, RandomIds, Record, Records, Store, Timestamp,
+    Upkeep, WaitingFilter,
 };
 use semel_stores::PostgresStore;
 use semel_stores::postgres::PostgresOptions;
@@ -28,12 +28,12 @@ const FILL: &str = "
     INSERT INTO semel_records (
         id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state, reason,
         epoch, token, revision, lease_ms, ttl_ms, on_lease_expired, quarantine_ms, due_at, expires_at, settled_by,
-        created_at, updated_at, history, status, response_format, response)
+        created_at, updated_at, state_since, history, status, response_format, response)
     SELECT sha256(n::text::bytea), gen_random_uuid(), 'acme', 'alice', 'payments.create', 'abcd1234', 1,
         sha256('body'), CASE WHEN n % 10 = 0 THEN 'processing' ELSE 'succeeded' END, 'answered', 1,
         substring(sha256(n::text::bytea) FOR 16), 1, 30000, 86400000, 'unknown', 90000,
         CASE WHEN n % 10 = 0 THEN now.ms + n END, CASE WHEN n % 10 > 0 THEN now.ms + n * 1000 END,
-        CASE WHEN n % 10 > 0 THEN 'executor' END, now.ms, now.ms, now.ms || ' 1 processing claimed',
+        CASE WHEN n % 10 > 0 THEN 'executor' END, now.ms, now.ms, now.ms, now.ms || ' 1 processing claimed',
         CASE WHEN n % 10 > 0 THEN 201 END, CASE WHEN n % 10 > 0 THEN 1 END,
         CASE WHEN n % 10 > 0 THEN repeat('x', 300)::bytea END
     FROM generate_series(1, $COUNT) AS n, (SELECT (extract(epoch FROM now()) * 1000)::bigint AS ms) AS now";
@@ -110,7 +110,7 @@ async fn no_request_reads_a_whole_table() {
             assert!(own.record.is_some());
             assert!(store.notes(record.operation_id).await.expect("it reads").is_empty());
             let page = store.list(&Filter { limit: 10, ..Filter::default() }).await.expect("it reads");
-            assert_eq!(page.len(), 10);
+            assert_eq!(page.records.len(), 10);
             let note = Note { who: "op".into(), action: "purge".into(), why: "asked for".into() };
             let purge = Change::purge().noted(note);
             assert_eq!(
@@ -153,8 +153,8 @@ async fn no_sweep_or_reap_reads_a_whole_table() {
         for _ in 0..TIMES {
             // Moves on, a few hundred records at a time.
             store.shift_clock(Duration::from_secs(3_600));
-            assert!(store.sweep(300).await.expect("it sweeps") > 0);
-            assert!(store.reap(300).await.expect("it reaps") > 0);
+            assert!(!store.sweep(300).await.expect("it sweeps").is_empty());
+            assert!(!store.reap(300).await.expect("it reaps").is_empty());
         }
     })
     .await;
@@ -165,8 +165,7 @@ async fn no_sweep_or_reap_reads_a_whole_table() {
 const FILL_WAITING: &str = "
     UPDATE semel_records SET state = 'claimed', ready_at = created_at, due_at = created_at + 3600000
     WHERE get_byte(id, 0) < 8;
-    UPDATE semel_records SET state = 'unknown', due_at = NULL, expires_at = NULL, unknown_since = created_at,
-        reconcile_after = created_at, attempts = 0, quarantine_until = created_at
+    UPDATE semel_records SET state = 'unknown', due_at = NULL, expires_at = NULL, reconcile_after = created_at, attempts = 0, quarantine_until = created_at
     WHERE get_byte(id, 0) BETWEEN 8 AND 15;
     INSERT INTO semel_requests SELECT operation_id, 2, NULL, 1, 'input' FROM semel_records";
 
@@ -222,7 +221,12 @@ async fn no_worker_reads_all_messages() {
     database.sql("ANALYZE").expect("its owner may");
     let (before, after) = scans(&database, async |store| {
         for _ in 0..TIMES {
-            let take = Take { token: RandomIds.attempt_token(), lease: Duration::from_secs(60), limit: 20 };
+            let take = Take {
+                token: RandomIds.attempt_token(),
+                lease: Duration::from_secs(60),
+                limit: 20,
+                except: Vec::new(),
+            };
             let taken = store.take(&take).await.expect("they can be taken");
             assert_eq!(taken.len(), 20);
             for message in &taken {
@@ -259,7 +263,12 @@ async fn a_take_does_not_visit_messages_that_have_to_wait() {
     let database = database().await;
     database.sql(FILL_BLOCKED).expect("there is room");
     database.sql("ANALYZE").expect("its owner may");
-    let take = || Take { token: RandomIds.attempt_token(), lease: Duration::from_secs(60), limit: 16 };
+    let take = || Take {
+        token: RandomIds.attempt_token(),
+        lease: Duration::from_secs(60),
+        limit: 16,
+        except: Vec::new(),
+    };
     scans(&database, async |store| {
         // Each message is met once.
         for _ in 0..20_000 / (4 * 64) + 1 {
@@ -300,4 +309,41 @@ async fn a_list_of_dead_messages_reads_no_others() {
     .await;
     let rows = read() - before;
     assert!(rows < 1000, "{rows} rows were read for {} that were listed", 20 * TIMES);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_depth_of_the_outbox_is_counted_without_its_delivered_messages() {
+    let database = database().await;
+    database.sql(&FILL_OUTBOX.replace("$COUNT", &RECORDS.to_string())).expect("there is room");
+    // Of all pending messages, 5 due ones and 5 later ones stay; 1 waits for another.
+    for statement in [
+        "UPDATE semel_outbox SET state = 'delivered', done_at = 1 WHERE state = 'pending' AND event_id NOT IN (
+             (SELECT event_id FROM semel_outbox WHERE state = 'pending' AND due_at = 1 LIMIT 5)
+             UNION ALL (SELECT event_id FROM semel_outbox WHERE state = 'pending' AND due_at > 1 LIMIT 5))",
+        "UPDATE semel_outbox SET created_at = 100 + due_at % 2 WHERE state = 'pending'",
+        "UPDATE semel_outbox SET blocked = 1, created_at = 70 WHERE event_id = (
+             SELECT min(event_id) FROM semel_outbox WHERE state = 'pending')",
+        "UPDATE semel_outbox SET state = 'dead' WHERE event_id IN (
+             SELECT event_id FROM semel_outbox WHERE state = 'delivered' LIMIT 3)",
+        "VACUUM ANALYZE semel_outbox",
+    ] {
+        database.sql(statement).expect("it is written");
+    }
+    let read = || database.sql(READ).expect("it can be read").parse::<u64>().expect("it is a number");
+    let before = read();
+    scans(&database, async |store| {
+        for _ in 0..TIMES {
+            let oldest_pending = Some(Timestamp::from_millis(70));
+            let depth = store.depth().await.expect("it is counted");
+            assert_eq!(depth, Depth { pending: 10, dead: 3, oldest_pending });
+        }
+    })
+    .await;
+    let rows = read() - before;
+    assert!(rows < 1000, "{rows} rows were read for {} that were counted", 13 * TIMES);
+    database.sql("DELETE FROM semel_outbox WHERE state = 'pending'").expect("it is written");
+    scans(&database, async |store| {
+        assert_eq!(store.depth().await.expect("it is counted").oldest_pending, None);
+    })
+    .await;
 }

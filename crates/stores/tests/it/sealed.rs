@@ -27,7 +27,7 @@ const CANARY: &str = "canary-7f3a9c";
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// Returns a vault that seals under the first of these keys.
-fn vault(ids: &[&str]) -> Arc<dyn Vault> {
+pub(crate) fn vault(ids: &[&str]) -> Arc<dyn Vault> {
     let key = |id: &&str| ((*id).to_owned(), [id.as_bytes()[0]; 32]);
     Arc::new(AesVault::new(ids[0], ids.iter().map(key)).expect("the keys are good"))
 }

@@ -99,7 +99,7 @@ impl Meanwhile {
             }
             Meanwhile::Swept => {
                 other.shift_clock(Duration::from_secs(31));
-                assert_eq!(other.sweep(10).await.expect("it is swept"), 1);
+                assert_eq!(other.sweep(10).await.expect("it is swept").len(), 1);
             }
             Meanwhile::RunAgain => {
                 other.shift_clock(Duration::from_secs(31));
@@ -116,7 +116,7 @@ impl Meanwhile {
             Meanwhile::Forgotten => {
                 done(apply(Change::complete(fence, sample::created("theirs"))).await);
                 other.shift_clock(Duration::from_secs(25 * 60 * 60));
-                assert_eq!(other.reap(10).await.expect("it is forgotten"), 1);
+                assert_eq!(other.reap(10).await.expect("it is forgotten").len(), 1);
             }
             Meanwhile::Deferred => {
                 edit(file, "reason = 'deferred', history = history || char(10) || '1 1 processing deferred'");

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use semel_core::{
-    Census, Change, Claim, Filter, Item, Note, NoteTaken, OperationId, Principal, Progress, Record, RecordId,
-    Records, Snapshot, Store, StoreAnswer, StoreError, StoredRequest, Tier, Timestamp, Upkeep, WaitingFilter,
-    WaitingPage,
+    AgedRecord, Census, Change, Claim, Filter, Item, Note, NoteTaken, OperationId, OperationName, Principal,
+    Progress, Record, RecordId, RecordPage, Records, ReferenceEntry, Snapshot, Store, StoreAnswer,
+    StoreError, StoredRequest, Tier, Timestamp, Upkeep, WaitingFilter, WaitingPage,
 };
 use semel_stores::MemoryStore;
 use semel_testkit::ManualClock;
@@ -76,15 +76,15 @@ impl Store for WithoutReferences {
 
 #[async_trait::async_trait]
 impl Upkeep for WithoutReferences {
-    async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
+    async fn sweep(&self, limit: usize) -> Result<Vec<AgedRecord>, StoreError> {
         self.0.sweep(limit).await
     }
 
-    async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
+    async fn reap(&self, limit: usize) -> Result<Vec<AgedRecord>, StoreError> {
         self.0.reap(limit).await
     }
 
-    async fn census(&self) -> Result<Vec<Census>, StoreError> {
+    async fn census(&self) -> Result<Census, StoreError> {
         self.0.census().await
     }
 
@@ -111,8 +111,21 @@ impl Records for WithoutReferences {
         self.0.read_request(operation_id, note).await
     }
 
-    async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
+    async fn list(&self, filter: &Filter) -> Result<RecordPage, StoreError> {
         self.0.list(filter).await
+    }
+
+    async fn find_by_reference(
+        &self,
+        tenant: &str,
+        operation: &OperationName,
+        reference: &str,
+    ) -> Result<Vec<ReferenceEntry>, StoreError> {
+        self.0.find_by_reference(tenant, operation, reference).await
+    }
+
+    async fn operations(&self) -> Result<Vec<String>, StoreError> {
+        self.0.operations().await
     }
 }
 

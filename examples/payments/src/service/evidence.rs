@@ -43,7 +43,7 @@ impl Settle for InTheBook {
         let settled = self.0.settle(record.operation_id, charge, change.note().cloned()).await;
         let told = |decision, record: Box<Record>| {
             let now = record.updated_at;
-            Ok(StoreAnswer { decision, record: Some(*record), now, holder: None })
+            Ok(StoreAnswer { decision, record: Some(*record), now, holder: None, lapse: None })
         };
         match settled {
             Settled::Now(record) => told(Decision::Applied, record),

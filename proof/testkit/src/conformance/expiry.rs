@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use semel_core::transition::{PURGE_GRACE, Refusal};
-use semel_core::{Change, Decision, Reason, StateName};
+use semel_core::{Change, Claim, Decision, Lapse, Reason, StateName};
 
 use super::{Subject, acquire, applied, apply, claim_decision, complete, race, read};
 use crate::sample;
@@ -40,7 +40,7 @@ pub(super) async fn an_expired_key_with_a_tombstone_is_refused(subject: &dyn Sub
         applied(&*store, &record.id, Change::complete(record.head.fence(), sample::created("ok"))).await;
         subject.advance(A_DAY);
         if reaped {
-            assert_eq!(store.reap(10).await.expect("the store reaps"), 1);
+            assert_eq!(store.reap(10).await.expect("the store reaps").len(), 1);
             let tombstone = read(&*store, &record.id).await;
             assert_eq!(tombstone.head.state.name(), StateName::Expired);
             assert_eq!(tombstone.result, None, "a tombstone keeps no response");
@@ -64,9 +64,9 @@ pub(super) async fn only_settled_records_are_reaped(subject: &dyn Subject) {
     applied(&*store, &released.id, Change::release(released.head.fence(), Reason::NotExecuted)).await;
     complete(&*store, "done", "ok").await;
 
-    assert_eq!(store.reap(100).await.expect("the store reaps"), 0, "nothing has expired");
+    assert_eq!(store.reap(100).await.expect("the store reaps").len(), 0, "nothing has expired");
     subject.advance(400 * A_DAY);
-    assert_eq!(store.reap(100).await.expect("the store reaps"), 2, "the released one and the done one");
+    assert_eq!(store.reap(100).await.expect("the store reaps").len(), 2, "the released one and the done one");
     assert_eq!(read(&*store, &lost.id).await.head.state.name(), StateName::Unknown);
     assert_eq!(read(&*store, &sample::id(&claimed)).await.head.state.name(), StateName::Claimed);
     assert!(store.get(&running.id).await.expect("the store reads").record.is_some());
@@ -91,7 +91,7 @@ pub(super) async fn reaping_goes_in_batches_beside_live_traffic(subject: &dyn Su
     loop {
         // While others write, a store may leave all records for the next call.
         let alone = live.is_finished();
-        let count = store.reap(7).await.expect("the store reaps");
+        let count = store.reap(7).await.expect("the store reaps").len();
         assert!(count <= 7, "a reap keeps to its limit");
         match count {
             0 if alone => break,
@@ -116,7 +116,7 @@ pub(super) async fn two_reapers_do_not_reap_twice(subject: &dyn Subject) {
     subject.advance(A_DAY);
     let counts = race(4, |_| {
         let store = store.clone();
-        async move { store.reap(100).await.expect("the store reaps") }
+        async move { store.reap(100).await.expect("the store reaps").len() }
     })
     .await;
     assert_eq!(counts.iter().sum::<usize>(), 20);
@@ -184,4 +184,30 @@ pub(super) async fn a_claim_survives_that_its_row_vanishes(subject: &dyn Subject
     })
     .await;
     assert!(executed.iter().sum::<u32>() > 0);
+}
+
+pub(super) async fn a_claim_tells_what_had_lapsed_before_it(subject: &dyn Subject) {
+    let store = subject.store();
+    let send = async |claim: &Claim| {
+        let answer = store.claim(claim).await.expect("the store takes claims");
+        (answer.decision, answer.lapse)
+    };
+    let (died, done) = (sample::claim("died"), sample::claim("done"));
+    assert_eq!(send(&died).await, (Decision::Execute, None), "it is the first");
+    complete(&*store, "done", "ok").await;
+    assert_eq!(send(&done).await, (Decision::Replay, None), "it has not expired");
+    subject.advance(A_DAY);
+    let retry = || sample::claim("died");
+    assert_eq!(
+        send(&retry()).await,
+        (Decision::Reconcile, Some(Lapse::Lease)),
+        "this claim found its lease expired"
+    );
+    assert_eq!(send(&retry()).await, (Decision::Reconcile, None), "the one before it wrote that");
+    assert_eq!(
+        send(&done).await,
+        (Decision::Execute, Some(Lapse::Retention)),
+        "a late retry is a new command"
+    );
+    assert_eq!(send(&sample::claim("new")).await, (Decision::Execute, None));
 }

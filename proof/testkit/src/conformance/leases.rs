@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use semel_core::policy::OnLeaseExpired;
-use semel_core::{Change, Decision, Reason, State, StateName, Terms};
+use semel_core::{AgedRecord, Change, Decision, Reason, Record, State, StateName, Terms};
 
 use super::{Subject, acquire, applied, apply, claim_decision, race, read};
 use crate::sample;
@@ -31,10 +31,10 @@ pub(super) async fn a_sweep_makes_ended_leases_unknown(subject: &dyn Subject) {
     let early = acquire(&*store, &sample::claim("early")).await;
     subject.advance(Duration::from_secs(20));
     let late = acquire(&*store, &sample::claim("late")).await;
-    assert_eq!(store.sweep(10).await.expect("the store sweeps"), 0, "no lease has ended");
+    assert_eq!(store.sweep(10).await.expect("the store sweeps").len(), 0, "no lease has ended");
     subject.advance(Duration::from_secs(15));
-    assert_eq!(store.sweep(10).await.expect("the store sweeps"), 1);
-    assert_eq!(store.sweep(10).await.expect("the store sweeps"), 0);
+    assert_eq!(store.sweep(10).await.expect("the store sweeps").len(), 1);
+    assert_eq!(store.sweep(10).await.expect("the store sweeps").len(), 0);
     assert_eq!(read(&*store, &early.id).await.head.state.name(), StateName::Unknown);
     assert_eq!(read(&*store, &late.id).await, late);
 }
@@ -45,10 +45,10 @@ pub(super) async fn two_sweepers_do_not_sweep_twice(subject: &dyn Subject) {
         acquire(&*store, &sample::claim(&format!("key-{number}"))).await;
     }
     subject.advance(PAST_THE_LEASE);
-    assert_eq!(store.sweep(5).await.expect("the store sweeps"), 5, "a sweep keeps to its limit");
+    assert_eq!(store.sweep(5).await.expect("the store sweeps").len(), 5, "a sweep keeps to its limit");
     let counts = race(4, |_| {
         let store = store.clone();
-        async move { store.sweep(100).await.expect("the store sweeps") }
+        async move { store.sweep(100).await.expect("the store sweeps").len() }
     })
     .await;
     assert_eq!(counts.iter().sum::<usize>(), 15);
@@ -62,7 +62,7 @@ pub(super) async fn a_renewal_extends_the_lease(subject: &dyn Subject) {
         let renewed = applied(&*store, &record.id, Change::renew(record.head.fence())).await;
         assert_eq!(renewed.head.fence(), record.head.fence(), "a renewal is not a re-acquisition");
         assert_eq!(claim_decision(&*store, &sample::claim("k")).await, Decision::Wait);
-        assert_eq!(store.sweep(10).await.expect("the store sweeps"), 0);
+        assert_eq!(store.sweep(10).await.expect("the store sweeps").len(), 0);
     }
     applied(&*store, &record.id, Change::complete(record.head.fence(), sample::created("ok"))).await;
 }
@@ -123,4 +123,55 @@ pub(super) async fn an_operation_declared_safe_is_run_again_by_one(subject: &dyn
     assert!(matches!(second.head.state, State::Processing { .. }));
     let late = apply(&*store, &first.id, Change::complete(first.head.fence(), sample::created("late"))).await;
     assert_eq!(late.decision, Decision::Fenced);
+}
+
+pub(super) async fn a_sweep_tells_what_became_of_each_record(subject: &dyn Subject) {
+    let store = subject.store();
+    let died = acquire(&*store, &sample::claim("died")).await;
+    let rerun = sample::under(sample::claim("rerun"), sample::terms_with_rerun());
+    let rerun = acquire(&*store, &rerun).await;
+    subject.advance(PAST_THE_LEASE);
+    let mut swept = store.sweep(10).await.expect("the store sweeps");
+    swept.sort_by_key(|aged| aged.operation_id);
+    let told = |before: &Record, state| AgedRecord {
+        became: Some((state, Reason::LeaseExpired)),
+        ..AgedRecord::new(before, None)
+    };
+    let mut expected = [told(&died, StateName::Unknown), told(&rerun, StateName::FailedRetryable)];
+    expected.sort_by_key(|aged| aged.operation_id);
+    assert_eq!(swept, expected);
+    subject.advance(Duration::from_secs(25 * 3600));
+    let reaped = store.reap(10).await.expect("the store reaps");
+    assert_eq!(reaped, [AgedRecord::new(&rerun, None)], "deleted; an unknown one is never");
+}
+
+pub(super) async fn the_age_of_a_state_counts_from_its_beginning(subject: &dyn Subject) {
+    let store = subject.store();
+    let tick = || subject.advance(Duration::from_secs(10));
+    let running = acquire(&*store, &sample::claim("k")).await;
+    assert_eq!(running.state_since, running.created_at);
+    tick();
+    let renewed = applied(&*store, &running.id, Change::renew(running.head.fence())).await;
+    assert_eq!(renewed.state_since, running.state_since, "a renewal is no new state");
+    assert!(renewed.updated_at > renewed.state_since);
+    tick();
+    let unknown =
+        applied(&*store, &running.id, Change::abandon(running.head.fence(), Reason::TimedOut)).await;
+    assert!(unknown.state_since > renewed.updated_at, "it became unknown later");
+    for look in 0..3 {
+        tick();
+        let looked = applied(&*store, &unknown.id, Change::postpone(unknown.updated_at, look)).await;
+        assert_eq!(looked.state_since, unknown.state_since, "a look without evidence is no new state");
+        assert_eq!(read(&*store, &unknown.id).await.state_since, unknown.state_since);
+    }
+    tick();
+    let settled = applied(&*store, &unknown.id, Change::resolve_executed(sample::created("found"))).await;
+    assert_eq!(settled.state_since, settled.updated_at);
+    let again = acquire(&*store, &sample::claim("again")).await;
+    tick();
+    applied(&*store, &again.id, Change::release(again.head.fence(), Reason::NotExecuted)).await;
+    tick();
+    let again = acquire(&*store, &sample::claim("again")).await;
+    assert_eq!(again.state_since, again.updated_at, "a new attempt runs since now");
+    assert!(again.state_since > again.created_at);
 }

@@ -102,6 +102,8 @@ macro_rules! for_each_conformance_case {
             leases: a_renewal_never_leaves_unknown
             leases: the_current_executor_may_settle_an_unknown_late
             leases: an_operation_declared_safe_is_run_again_by_one
+            leases: a_sweep_tells_what_became_of_each_record
+            leases: the_age_of_a_state_counts_from_its_beginning
             verdicts: a_verdict_settles_an_unknown
             verdicts: a_late_completion_does_not_overwrite_a_verdict
             verdicts: not_executed_is_refused_while_a_call_may_be_in_flight
@@ -117,6 +119,7 @@ macro_rules! for_each_conformance_case {
             expiry: a_purge_leaves_a_tombstone_until_caches_have_noticed
             expiry: only_a_command_that_did_not_run_is_freed
             expiry: a_claim_survives_that_its_row_vanishes
+            expiry: a_claim_tells_what_had_lapsed_before_it
             faults: an_ambiguous_claim_is_decided_by_its_token
             faults: an_ambiguous_completion_is_decided_by_its_token
             faults: a_dropped_claim_is_decided_by_sending_it_again
@@ -128,6 +131,7 @@ macro_rules! for_each_conformance_case {
             records: a_record_remembers_how_it_came_there
             records: a_record_is_found_by_its_operation_id
             records: records_are_listed_by_what_describes_them
+            records: a_record_keeps_the_trace_of_its_first_attempt
             records: a_census_counts_records_by_operation_and_state
             records: operator_changes_are_noted_for_good
             references: a_business_reference_is_held_by_one_command
@@ -140,6 +144,7 @@ macro_rules! for_each_conformance_case {
             references: a_reference_is_kept_while_an_earlier_attempt_may_have_run
             references: a_claim_that_is_taken_back_after_its_lease_gives_its_reference_back
             references: a_former_name_of_an_operation_still_counts
+            references: commands_are_found_by_their_business_reference
             requests: a_request_is_kept_until_the_outcome_is_known
             requests: the_request_of_an_executor_that_died_is_kept
             requests: a_command_that_is_claimed_again_keeps_its_last_request

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use semel_core::fingerprint::FingerprintVersion;
-use semel_core::{Census, Change, Filter, Ids, Note, Reason, StateName, Step, Timestamp};
+use semel_core::{Change, Claim, Filter, Ids, Note, Reason, StateName, Step, Timestamp, TraceContext};
 
 use super::{Subject, acquire, applied, apply, complete, read};
 use crate::sample;
@@ -80,7 +80,7 @@ pub(super) async fn a_record_remembers_how_it_came_there(subject: &dyn Subject) 
         applied(&*store, &id, Change::renew(fence)).await;
     }
     subject.advance(claim.attempt.terms.lease + Duration::from_secs(1));
-    assert_eq!(store.sweep(10).await.expect("the store sweeps"), 1);
+    assert_eq!(store.sweep(10).await.expect("the store sweeps").len(), 1);
     applied(&*store, &id, Change::resolve_executed(sample::created("found in the ledger"))).await;
     let steps: Vec<Step> = read(&*store, &id).await.history.steps().collect();
     let told: Vec<_> = steps.iter().map(|step| (step.epoch, step.state, step.reason)).collect();
@@ -138,53 +138,100 @@ pub(super) async fn records_are_listed_by_what_describes_them(subject: &dyn Subj
     let refund = acquire(&*store, &refund).await;
 
     let ids = async |filter: Filter| {
-        let records = store.list(&filter).await.expect("the store lists");
-        records.iter().map(|record| record.operation_id).collect::<Vec<_>>()
+        let page = store.list(&filter).await.expect("the store lists");
+        assert!(page.unreadable.is_empty() && page.next.is_none(), "everything fits on one page");
+        page.records.iter().map(|record| record.operation_id).collect::<Vec<_>>()
     };
     let all = ids(Filter::default()).await;
     assert_eq!(all.len(), 6);
     assert!(all.is_sorted(), "in the order of their operation ids");
     let running = Filter { state: Some(StateName::Processing), ..Filter::default() };
-    assert_eq!(ids(running).await, [refund.operation_id]);
+    assert_eq!(ids(running.clone()).await, [refund.operation_id]);
+    let done = Filter { state: Some(StateName::Succeeded), ..Filter::default() };
+    assert_eq!(ids(done).await.len(), 5);
     let tenant = Filter { tenant: Some("globex".into()), ..Filter::default() };
     assert_eq!(ids(tenant).await, [refund.operation_id]);
+    let caller = |name: &str| Filter { caller: Some(name.into()), ..Filter::default() };
+    assert_eq!(ids(caller("bob")).await, [refund.operation_id]);
+    assert!(ids(Filter { caller: Some("alice".into()), ..running }).await.is_empty());
     let operation = Filter { operation: Some("payments.create".into()), ..Filter::default() };
     assert_eq!(ids(operation).await.len(), 5);
-    let old = Filter { updated_before: Some(refund.created_at), ..Filter::default() };
+    let old = Filter { until: Some(refund.state_since), ..Filter::default() };
     assert_eq!(ids(old).await.len(), 5);
+    let new = Filter { since: Some(refund.state_since), ..Filter::default() };
+    assert_eq!(ids(new).await, [refund.operation_id]);
     let nobody = Filter { tenant: Some("nobody".into()), ..Filter::default() };
     assert!(ids(nobody).await.is_empty());
-    let mut paged = Vec::new();
-    loop {
-        let page = ids(Filter { after: paged.last().copied(), limit: 4, ..Filter::default() }).await;
-        if page.is_empty() {
-            break;
+
+    for state in [None, Some(StateName::Processing), Some(StateName::Unknown)] {
+        for number in 0..7 {
+            let record = acquire(
+                &*store,
+                &sample::claim(&format!("{}-{number}", state.map_or("any", StateName::as_str))),
+            )
+            .await;
+            if state == Some(StateName::Unknown) {
+                applied(&*store, &record.id, Change::abandon(record.head.fence(), Reason::TimedOut)).await;
+            }
         }
-        paged.extend(page);
+        let filter = Filter { state, ..Filter::default() };
+        let (mut paged, mut after) = (Vec::new(), None);
+        loop {
+            let page =
+                store.list(&Filter { after, limit: 3, ..filter.clone() }).await.expect("the store lists");
+            assert!(page.records.len() <= 3, "a page keeps to its limit");
+            paged.extend(page.records.into_iter().map(|record| record.operation_id));
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert!(paged.len() >= 7, "{state:?}");
+        assert_eq!(paged, ids(filter).await, "{state:?}");
     }
-    assert_eq!(paged, all);
+}
+
+pub(super) async fn a_record_keeps_the_trace_of_its_first_attempt(subject: &dyn Subject) {
+    let store = subject.store();
+    let trace = |number| TraceContext::new([number; 16], [number; 8], number % 2 == 0);
+    let traced = |number| Claim { trace: trace(number), ..sample::claim("k") };
+    let first = acquire(&*store, &traced(1)).await;
+    assert_eq!(first.trace, trace(1));
+    applied(&*store, &first.id, Change::release(first.head.fence(), Reason::NotExecuted)).await;
+    let second = acquire(&*store, &traced(2)).await;
+    assert_eq!(second.trace, trace(1), "a later attempt links to the first");
+    assert_eq!(read(&*store, &second.id).await.trace, trace(1));
+    applied(&*store, &second.id, Change::complete(second.head.fence(), sample::created("ok"))).await;
+    let found = store.find(second.operation_id).await.expect("the store reads").record;
+    assert_eq!(found.and_then(|record| record.trace), trace(1));
+    let untraced = acquire(&*store, &sample::claim("untraced")).await;
+    assert_eq!(read(&*store, &untraced.id).await.trace, None);
 }
 
 pub(super) async fn a_census_counts_records_by_operation_and_state(subject: &dyn Subject) {
     let store = subject.store();
-    assert_eq!(store.census().await.expect("the store counts"), []);
-    let (claim, _) = complete(&*store, "done", "ok").await;
-    subject.advance(Duration::from_secs(10));
+    assert_eq!(store.census().await.expect("the store counts").groups, []);
+    assert_eq!(store.operations().await.expect("the store reads"), [""; 0]);
+    complete(&*store, "done", "ok").await;
     complete(&*store, "done-too", "ok").await;
-    let refund = acquire(&*store, &sample::claim_on(sample::scope_of("t", "c", "refunds.create", "k"))).await;
-    let mut census = store.census().await.expect("the store counts");
+    let refund = |key| sample::claim_on(sample::scope_of("t", "c", "refunds.create", key));
+    let first = acquire(&*store, &refund("first")).await;
+    subject.advance(Duration::from_secs(10));
+    acquire(&*store, &refund("second")).await;
+    applied(&*store, &first.id, Change::renew(first.head.fence())).await;
+    let mut census = store.census().await.expect("the store counts").groups;
     census.sort_by(|one, other| one.operation.cmp(&other.operation));
-    let oldest = read(&*store, &sample::id(&claim)).await.updated_at;
+    let told: Vec<_> = census
+        .iter()
+        .map(|group| (group.operation.as_str(), group.state, group.count, group.is_estimate))
+        .collect();
     let expected = [
-        Census { operation: "payments.create".into(), state: StateName::Succeeded, count: 2, oldest },
-        Census {
-            operation: "refunds.create".into(),
-            state: StateName::Processing,
-            count: 1,
-            oldest: refund.updated_at,
-        },
+        ("payments.create", StateName::Succeeded, 2, false),
+        ("refunds.create", StateName::Processing, 2, false),
     ];
-    assert_eq!(census, expected);
+    assert_eq!(told, expected);
+    assert_eq!(census[1].oldest, Some(first.state_since), "a renewal makes it no younger");
+    assert_eq!(store.operations().await.expect("the store reads"), ["payments.create", "refunds.create"]);
 }
 
 pub(super) async fn operator_changes_are_noted_for_good(subject: &dyn Subject) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use semel_core::transition::{PURGE_GRACE, Proof};
-use semel_core::{Change, Claim, Decision, OperationName, Reason, Records};
+use semel_core::{Change, Claim, Decision, OperationName, Reason, Record, Records, ReferenceEntry};
 
 use super::{Subject, acquire, applied, apply, claim_decision, race};
 use crate::sample;
@@ -291,4 +291,26 @@ pub(super) async fn a_former_name_of_an_operation_still_counts(subject: &dyn Sub
     subject.advance(A_DAY);
     let record = acquire(&*store, &new("done")).await;
     assert_eq!(record.operation.as_str(), "payments.create", "what has expired does not count");
+}
+
+pub(super) async fn commands_are_found_by_their_business_reference(subject: &dyn Subject) {
+    if !subject.capabilities().references {
+        return;
+    }
+    let store = subject.store();
+    let with = |key| sample::with_reference(sample::claim(key), "order-7");
+    let given_back = acquire(&*store, &with("first")).await;
+    applied(&*store, &given_back.id, Change::release(given_back.head.fence(), Reason::NotExecuted)).await;
+    let holder = acquire(&*store, &with("second")).await;
+    let (tenant, operation) = (holder.principal.tenant(), &holder.operation);
+    let find = async |tenant: &str, reference: &str| {
+        store.find_by_reference(tenant, operation, reference).await.expect("the store reads")
+    };
+    let entry = |record: &Record, is_held| ReferenceEntry { operation_id: record.operation_id, is_held };
+    assert_eq!(find(tenant, "order-7").await, [entry(&holder, true), entry(&given_back, false)]);
+    let change = Change::complete(holder.head.fence(), sample::created("ok"));
+    applied(&*store, &holder.id, change).await;
+    assert_eq!(find(tenant, "order-7").await[0], entry(&holder, true), "its effect keeps it");
+    assert_eq!(find(tenant, "order-8").await, []);
+    assert_eq!(find("somebody else", "order-7").await, []);
 }

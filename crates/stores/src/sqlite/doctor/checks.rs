@@ -9,6 +9,7 @@ use semel_core::Timestamp;
 
 use super::super::clock;
 use super::super::connection::{damage, make_durable};
+use super::super::lists;
 use super::super::queries;
 use super::super::schema::{self, SchemaPart};
 use super::{OpenedFile, beside};
@@ -191,8 +192,8 @@ fn integrity(look: &OpenedFile<'_>) -> rusqlite::Result<Check> {
 fn records(look: &OpenedFile<'_>) -> rusqlite::Result<Check> {
     let unknown = queries::unknown(&look.connection)?;
     let counted = look.size <= look.options.check_up_to_bytes;
-    let census = counted.then(|| queries::census(&look.connection)).transpose()?;
-    Ok(telling::records(unknown, now(look)?, census.as_deref()))
+    let census = counted.then(|| lists::census(&look.connection)).transpose()?;
+    Ok(telling::records(unknown, now(look)?, census.as_ref()))
 }
 
 fn leases(look: &OpenedFile<'_>) -> rusqlite::Result<Check> {

@@ -113,7 +113,7 @@ fn is_swept(before: Option<&Row>, now: Option<&Row>) -> bool {
         "state",
         "reason",
         "due_at",
-        "unknown_since",
+        "state_since",
         "reconcile_after",
         "attempts",
         "quarantine_until",
