@@ -4,6 +4,7 @@
 pub mod cors;
 pub mod head;
 pub mod pass;
+mod trace;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +17,13 @@ use semel_core::Problem;
 use semel_core::problem::ProblemKind;
 use semel_http::{BoxError, WholeBody};
 use semel_settings::{Exemption, UpgradeProtocol, has_no_body};
+use semel_traces::Sampler;
 
 use self::cors::Cors;
 use self::pass::Passes;
 use crate::forwarding::Forwarding;
 use crate::hosts::ServiceHosts;
+use crate::peer::Peer;
 use crate::upgrade::Handshake;
 
 /// Body of an admitted request: its own, or none.
@@ -40,6 +43,8 @@ pub struct EntryRules {
     pub upgrade: Vec<UpgradeProtocol>,
     /// Timeout for reading a body that must be empty.
     pub body_timeout: Duration,
+    /// Sampling decision about traces of untrusted peers, if requests are traced.
+    pub sampler: Option<Sampler>,
 }
 
 impl EntryRules {
@@ -49,8 +54,13 @@ impl EntryRules {
         B: http_body::Body<Data = Bytes> + Unpin,
         B::Error: Into<BoxError>,
     {
-        let request = head::normalize(request)?;
+        let mut request = head::normalize(request)?;
         self.hosts.check(request.headers())?;
+        if let Some(sampler) = self.sampler {
+            let peer: Option<&Peer> = request.extensions().get();
+            let is_trusted = peer.is_some_and(|peer| self.forwarding.trusts(peer.address()));
+            trace::normalize(request.headers_mut(), is_trusted, sampler);
+        }
         let handshake = Handshake::read(&request, &self.upgrade)?;
         let (method, path) = (request.method(), request.uri().path());
         let may_have_body = !has_no_body(method)
@@ -125,6 +135,7 @@ mod tests {
 
     use http::{HeaderMap, Method, Version};
     use http_body::{Body as _, Frame};
+    use semel_settings::{ForwardedMode, ProxyRange};
 
     use super::*;
 
@@ -148,20 +159,25 @@ mod tests {
         }
     }
 
+    fn rules(trusted: Vec<ProxyRange>, sampler: Option<Sampler>) -> EntryRules {
+        let pass = [(&Method::GET, "/search", &[Exemption::Body][..])];
+        EntryRules {
+            hosts: Arc::default(),
+            cors: Cors::default(),
+            forwarding: Arc::new(Forwarding::new(ForwardedMode::Set, trusted, Arc::default())),
+            passes: Passes::new(pass).expect("it is alone"),
+            upgrade: Vec::new(),
+            body_timeout: Duration::from_secs(1),
+            sampler,
+        }
+    }
+
     async fn admitted(
         method: Method,
         frames: Vec<Option<Frame<Bytes>>>,
         stalls: bool,
     ) -> Result<bool, ProblemKind> {
-        let pass = [(&Method::GET, "/search", &[Exemption::Body][..])];
-        let rules = EntryRules {
-            hosts: Arc::default(),
-            cors: Cors::default(),
-            forwarding: Arc::default(),
-            passes: Passes::new(pass).expect("it is alone"),
-            upgrade: Vec::new(),
-            body_timeout: Duration::from_secs(1),
-        };
+        let rules = rules(Vec::new(), None);
         let uri = if stalls { "/slow" } else { "/" };
         let request = Request::builder().method(method).uri(uri).version(Version::HTTP_11);
         let request = request.body(Frames(frames.into(), stalls)).expect("it is valid");
@@ -188,5 +204,32 @@ mod tests {
         for method in [Method::POST, Method::PUT, Method::DELETE, Method::PATCH] {
             assert_eq!(admitted(method, vec![data("x")], false).await, Ok(false));
         }
+    }
+
+    #[tokio::test]
+    async fn only_a_trusted_proxy_decides_whether_its_trace_is_recorded() {
+        const SAMPLED: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        const UNSAMPLED: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
+        let nothing = Some(Sampler::new(0));
+        for (peer, sampler, expected) in [
+            (Some([10, 0, 0, 7]), nothing, SAMPLED),
+            (Some([192, 0, 2, 1]), nothing, UNSAMPLED),
+            (None, nothing, UNSAMPLED),
+            (Some([192, 0, 2, 1]), None, SAMPLED),
+        ] {
+            let rules = rules(vec![ProxyRange::new([10, 0, 0, 0].into(), 8)], sampler);
+            let request = Request::builder().uri("/").header("traceparent", SAMPLED);
+            let mut request = request.body(Frames(VecDeque::new(), false)).expect("it is valid");
+            if let Some(address) = peer {
+                request.extensions_mut().insert(Peer::new(address.into()));
+            }
+            let admitted = rules.admit(request).await.unwrap_or_else(|_| panic!("it follows the rules"));
+            assert_eq!(admitted.headers()["traceparent"], expected, "{peer:?} {sampler:?}");
+        }
+        let request = Request::builder().uri("/").header("traceparent", "x").header("tracestate", "a=b");
+        let request = request.body(Frames(VecDeque::new(), false)).expect("it is valid");
+        let admitted =
+            rules(Vec::new(), None).admit(request).await.unwrap_or_else(|_| panic!("it is admitted"));
+        assert_eq!(admitted.headers().len(), 2, "nothing is read if nothing is traced");
     }
 }

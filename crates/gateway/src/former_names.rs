@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use anyhow::Context as _;
 use http::Method;
-use semel_core::{Census, Filter, OperationName, Records, Upkeep};
+use semel_core::{Filter, OperationName, Records};
 use semel_settings::{Config, OperationConfig, PrincipalSource};
 
 /// Tenant and caller of every record that was made with `source = "none"`.
@@ -21,10 +21,11 @@ pub struct FormerName {
     pub successor: Option<OperationName>,
 }
 
-/// Finds the names with live records that no rule has, except those of commands that have no rule now either.
-pub fn former_names(operations: &[OperationConfig], census: &[Census]) -> Vec<FormerName> {
+/// Finds the names among `live`, those of all records, that no rule has, except those of commands that have no rule now
+/// either.
+pub fn former_names(operations: &[OperationConfig], live: &[String]) -> Vec<FormerName> {
     let routes = routes(operations);
-    let names: BTreeSet<&str> = census.iter().map(|group| group.operation.as_str()).collect();
+    let names: BTreeSet<&str> = live.iter().map(String::as_str).collect();
     let is_named =
         |name: &str| operations.iter().flat_map(OperationConfig::names).any(|own| own.as_str() == name);
     let former = |name: &str| {
@@ -61,14 +62,14 @@ fn matched<'a>(routes: &FormerRoutes<'a>, method: &str, path: &str) -> Option<&'
 
 /// Returns the operations with the names that their commands had before they had a rule, while records under
 /// those names live. Warns of names that belong to no operation.
-pub async fn adopt(config: &Config, store: &dyn Upkeep) -> Vec<OperationConfig> {
-    let census = store.census().await.unwrap_or_else(|error| {
+pub async fn adopt(config: &Config, store: &dyn Records) -> Vec<OperationConfig> {
+    let live = store.operations().await.unwrap_or_else(|error| {
         // Unreadable records do not stop the gateway.
         tracing::warn!(%error, "the names of live records cannot be read: keys from before a rule may look new");
         Vec::new()
     });
     let mut operations = config.operations.clone();
-    for FormerName { name, successor } in former_names(&config.operations, &census) {
+    for FormerName { name, successor } in former_names(&config.operations, &live) {
         let operation = operations.iter_mut().find(|operation| Some(&operation.name) == successor.as_ref());
         match (operation, OperationName::new(&name)) {
             (Some(operation), Ok(former)) => {
@@ -99,9 +100,16 @@ pub async fn without_identity(config: &Config, store: &dyn Records) -> anyhow::R
     if config.identity == PrincipalSource::None {
         return Ok(None);
     }
-    let filter = Filter { tenant: Some(LOCAL.to_owned()), limit: 1, ..Filter::default() };
-    let records = store.list(&filter).await.context("the records cannot be read")?;
-    Ok(records.iter().any(|record| record.principal.caller() == LOCAL).then(|| {
+    let local = Some(LOCAL.to_owned());
+    let mut filter = Filter { tenant: local.clone(), caller: local, limit: 1, ..Filter::default() };
+    let is_found = loop {
+        let page = store.list(&filter).await.context("the records cannot be read")?;
+        if !page.records.is_empty() || page.next.is_none() {
+            break !page.records.is_empty();
+        }
+        filter.after = page.next;
+    };
+    Ok(is_found.then(|| {
         "the store holds records that were made with `source = \"none\"`, under the caller local/local: a retry of one of their \
          keys by a caller with a name runs again"
             .to_owned()
@@ -110,8 +118,6 @@ pub async fn without_identity(config: &Config, store: &dyn Records) -> anyhow::R
 
 #[cfg(test)]
 mod tests {
-    use semel_core::{StateName, Timestamp};
-
     use super::*;
     use crate::service::ADDRESS_CHECKS;
     use semel_settings::{Sources, load};
@@ -125,14 +131,8 @@ mod tests {
     }
 
     fn found(text: &str, live: &[&str]) -> Vec<(String, Option<String>)> {
-        let group = |name: &&str| Census {
-            operation: (*name).to_owned(),
-            state: StateName::Succeeded,
-            count: 1,
-            oldest: Timestamp::from_millis(0),
-        };
-        let census: Vec<Census> = live.iter().map(group).collect();
-        let former = former_names(&operations(text), &census);
+        let live: Vec<String> = live.iter().map(|name| (*name).to_owned()).collect();
+        let former = former_names(&operations(text), &live);
         former
             .into_iter()
             .map(|former| (former.name, former.successor.map(|name| name.to_string())))

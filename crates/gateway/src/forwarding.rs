@@ -46,16 +46,20 @@ impl Forwarding {
         Forwarding { mode, trusted, hosts }
     }
 
+    /// Returns true if the peer at this address is a trusted proxy.
+    pub fn trusts(&self, address: IpAddr) -> bool {
+        self.trusted.iter().any(|range| range.contains(address))
+    }
+
     /// Returns the client's address: the peer's, or the last address named by trusted proxies that is not a
     /// proxy's.
     pub fn client(&self, peer: &Peer, headers: &HeaderMap) -> IpAddr {
-        let is_trusted = |address: IpAddr| self.trusted.iter().any(|range| range.contains(address));
         let mut client = peer.address();
         let chain: Vec<&[u8]> = elements(headers).collect();
         for element in chain.into_iter().rev() {
             let named = str::from_utf8(element).ok().and_then(|text| text.parse::<IpAddr>().ok());
             match named {
-                Some(named) if is_trusted(client) => client = named.to_canonical(),
+                Some(named) if self.trusts(client) => client = named.to_canonical(),
                 Some(_) | None => break,
             }
         }
@@ -66,9 +70,8 @@ impl Forwarding {
     pub fn write(&self, parts: &mut request::Parts) {
         let peer = parts.extensions.get::<Peer>().cloned();
         let is_encrypted = parts.extensions.get::<OverTls>().is_some();
-        let is_trusted = |peer: &Peer| self.trusted.iter().any(|range| range.contains(peer.address()));
         let mode = match &peer {
-            Some(peer) if is_trusted(peer) => self.mode,
+            Some(peer) if self.trusts(peer.address()) => self.mode,
             Some(_) | None => ForwardedMode::Set,
         };
         let headers = &mut parts.headers;

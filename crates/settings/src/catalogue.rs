@@ -18,10 +18,11 @@ use crate::tables::pass::{PASS, PassTable};
 use crate::tables::reconcile::RECONCILE;
 use crate::tables::server::SERVER;
 use crate::tables::tls::{TLS, TlsTable, UPSTREAM_TLS, UpstreamTlsTable};
+use crate::tables::traces::{TRACES, TraceTable};
 use crate::tables::webhook::{WEBHOOK, WebhookTable};
 
 /// Names of tables, in the order they are shown.
-pub(crate) const TABLES: [&str; 17] = [
+pub(crate) const TABLES: [&str; 18] = [
     "admin",
     "server",
     "cors",
@@ -35,6 +36,7 @@ pub(crate) const TABLES: [&str; 17] = [
     "reconcile",
     "maintenance",
     "ledger",
+    "traces",
     "encryption",
     "tls",
     "admin_tls",
@@ -71,6 +73,7 @@ pub fn settings() -> Vec<SettingInfo> {
         infos("reconcile", RECONCILE, &config.reconcile),
         infos("maintenance", MAINTENANCE, &config.maintenance),
         infos("ledger", LEDGER, &LedgerTable::default()),
+        infos("traces", TRACES, &TraceTable::default()),
         infos("encryption", ENCRYPTION, &EncryptionTable::default()),
         infos("encryption.key", ENCRYPTION_KEY, &KeyTable::default()),
         infos("tls", TLS, &TlsTable::default()),

@@ -26,6 +26,7 @@ use crate::tables::operation::OperationConfig;
 use crate::tables::pass::PassConfig;
 use crate::tables::server::{Server, UpgradeProtocol};
 use crate::tables::tls::{ListenerTls, UpstreamTls};
+use crate::tables::traces::TraceSettings;
 use crate::tables::upstream::{UpstreamProtocol, UpstreamReuse};
 use crate::tables::webhook::WebhookConfig;
 
@@ -84,6 +85,8 @@ pub struct Config {
     pub maintenance: MaintenanceSettings,
     /// The comparison of ledgers on a schedule, if there is one.
     pub ledger: Option<LedgerWatch>,
+    /// The collector of traces, if requests are traced.
+    pub traces: Option<TraceSettings>,
     /// The keys that stored data is encrypted under, if it is.
     pub encryption: Option<Encryption>,
     /// TLS with clients, if it is spoken.
@@ -150,6 +153,7 @@ impl Default for Config {
             reconcile: ReconcilerOptions::default(),
             maintenance: MaintenanceSettings::default(),
             ledger: None,
+            traces: None,
             encryption: None,
             tls: None,
             admin_tls: None,

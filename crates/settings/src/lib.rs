@@ -61,6 +61,7 @@ pub use tables::operation::OperationConfig;
 pub use tables::pass::{Exemption, PassConfig, has_no_body, path_exceptions};
 pub use tables::server::{Server, TunnelLimits, UpgradeProtocol};
 pub use tables::tls::{CertifiedKey, ListenerTls, UpstreamTls};
+pub use tables::traces::TraceSettings;
 pub use tables::upstream::{UpstreamProtocol, UpstreamReuse};
 pub use tables::upstream::{is_encrypted, port_of};
 pub use tables::webhook::{WebhookConfig, WebhookName};

@@ -27,6 +27,7 @@ use crate::tables::pass;
 use crate::tables::reconcile::RECONCILE;
 use crate::tables::server::SERVER;
 use crate::tables::tls::{self, TLS, TlsTable, UPSTREAM_TLS, UpstreamTlsTable};
+use crate::tables::traces::{self, TRACES, TraceTable};
 use crate::tables::webhook;
 use crate::warn;
 
@@ -72,6 +73,7 @@ struct Loader {
     admin: AdminTable,
     identity: IdentityTable,
     ledger: LedgerTable,
+    traces: TraceTable,
     encryption: EncryptionTable,
     tls: TlsTable,
     admin_tls: TlsTable,
@@ -89,6 +91,7 @@ impl Loader {
             admin: AdminTable::default(),
             identity: IdentityTable::default(),
             ledger: LedgerTable::default(),
+            traces: TraceTable::default(),
             encryption: EncryptionTable::default(),
             tls: TlsTable::default(),
             admin_tls: TlsTable::default(),
@@ -136,6 +139,7 @@ impl Loader {
             admin,
             identity,
             ledger,
+            traces,
             encryption,
             tls,
             admin_tls,
@@ -150,6 +154,7 @@ impl Loader {
             "identity" => read_table(findings, name, IDENTITY, identity, table),
             "defaults" => read_defaults(findings, config, table),
             "ledger" => read_table(findings, name, LEDGER, ledger, table),
+            "traces" => read_table(findings, name, TRACES, traces, table),
             "encryption" => encryption::read(findings, encryption, table),
             "tls" => read_table(findings, name, TLS, tls, table),
             "admin_tls" => read_table(findings, name, TLS, admin_tls, table),
@@ -253,6 +258,7 @@ impl Loader {
             self.config.identity = identity;
         }
         self.config.ledger = ledger::check(&mut self.findings, &self.ledger);
+        self.config.traces = traces::check(&mut self.findings, &self.traces);
         self.config.encryption = encryption::check(&mut self.findings, &self.encryption);
         self.config.tls = tls::check(&mut self.findings, "tls", &self.tls);
         self.config.admin_tls = tls::check(&mut self.findings, "admin_tls", &self.admin_tls);
@@ -280,6 +286,7 @@ impl Loader {
         rows.add("reconcile", RECONCILE, &self.config.reconcile);
         rows.add("maintenance", MAINTENANCE, &self.config.maintenance);
         rows.add("ledger", LEDGER, &self.ledger);
+        rows.add("traces", TRACES, &self.traces);
         rows.add("encryption", ENCRYPTION, &self.encryption);
         self.encryption.keys.iter().for_each(|key| rows.add(&key.path(), ENCRYPTION_KEY, key));
         rows.add("tls", TLS, &self.tls);

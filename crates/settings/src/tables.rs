@@ -20,5 +20,6 @@ pub(crate) mod reconcile;
 pub(crate) mod server;
 pub(crate) mod store;
 pub(crate) mod tls;
+pub(crate) mod traces;
 pub(crate) mod upstream;
 pub(crate) mod webhook;

@@ -12,6 +12,7 @@ mod never_panics;
 mod pass;
 mod paths;
 mod reconcile;
+mod traces;
 mod warnings;
 mod wrong;
 

@@ -22,6 +22,7 @@ use crate::tables::ledger::LedgerSource;
 use crate::tables::look_up::LookUpConfig;
 use crate::tables::operation::{self, OperationConfig};
 use crate::tables::tls::ListenerTls;
+use crate::tables::traces;
 
 const SHORT_TTL: Duration = Duration::from_secs(60 * 60);
 const LONG_MEMORY: Duration = Duration::from_secs(60);
@@ -60,6 +61,9 @@ pub(crate) fn config(findings: &mut Findings, config: &Config) {
     }
     tls(findings, config);
     services(findings, config);
+    if let Some(traces) = &config.traces {
+        traces::warn(findings, traces);
+    }
     if let Some(encryption) = &config.encryption {
         encryption::warn(findings, encryption);
     }

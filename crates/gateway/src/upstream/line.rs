@@ -392,7 +392,7 @@ mod tests {
         let (mut line, conduct, mut upstream) = connected().await;
         conduct.begin(None);
         upstream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.expect("it is sent");
-        line.read_u8().await.expect_err("nobody asked");
+        line.read_u8().await.expect_err("no request was sent");
         assert!(conduct.forbid());
     }
 

@@ -15,6 +15,9 @@ pub(crate) trait ValueKind {
     /// True if the text may be written as an integer without quotes.
     const BARE_INTEGER: bool = false;
 
+    /// True if the text may be written as a decimal fraction without quotes.
+    const BARE_FRACTION: bool = false;
+
     /// True if the text may be written as a boolean without quotes.
     const BARE_BOOLEAN: bool = false;
 
@@ -39,8 +42,10 @@ pub(crate) trait ValueKind {
         let parsed = match &value.content {
             ValueContent::Text(text) => Self::parse(text),
             ValueContent::Integer(digits) if Self::BARE_INTEGER => Self::parse(digits),
+            ValueContent::Fraction(digits) if Self::BARE_FRACTION => Self::parse(digits),
             ValueContent::Boolean(word) if Self::BARE_BOOLEAN => Self::parse(word),
             ValueContent::Integer(_)
+            | ValueContent::Fraction(_)
             | ValueContent::Boolean(_)
             | ValueContent::List(_)
             | ValueContent::Table(_)

@@ -23,6 +23,8 @@ pub(crate) enum ValueContent {
     Text(String),
     /// An integer, in decimal digits.
     Integer(String),
+    /// A number that is no integer, as it was written.
+    Fraction(String),
     /// `true` or `false`.
     Boolean(&'static str),
     /// An array.
@@ -71,13 +73,13 @@ const MAX_QUOTED_CHARS: usize = 80;
 impl fmt::Display for ValueContent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            ValueContent::Text(text) | ValueContent::Integer(text)
+            ValueContent::Text(text) | ValueContent::Integer(text) | ValueContent::Fraction(text)
                 if text.chars().count() > MAX_QUOTED_CHARS =>
             {
                 f.write_str("a value that is too long to repeat")
             }
             ValueContent::Text(text) => write!(f, "\"{}\"", redact(text)),
-            ValueContent::Integer(digits) => f.write_str(digits),
+            ValueContent::Integer(digits) | ValueContent::Fraction(digits) => f.write_str(digits),
             ValueContent::Boolean(_) => f.write_str("a boolean"),
             ValueContent::List(_) => f.write_str("a list"),
             ValueContent::Table(_) => f.write_str("a table"),
@@ -120,7 +122,7 @@ fn value(source: &Arc<SourceFile>, value: &toml::Spanned<DeValue<'_>>) -> Settin
             let decimal = i64::from_str_radix(integer.as_str(), integer.radix());
             ValueContent::Integer(decimal.map_or_else(|_| integer.to_string(), |number| number.to_string()))
         }
-        DeValue::Float(_) => ValueContent::Other("a fraction"),
+        DeValue::Float(float) => ValueContent::Fraction(float.as_str().to_owned()),
         DeValue::Boolean(value) => ValueContent::Boolean(if *value { "true" } else { "false" }),
         DeValue::Datetime(_) => ValueContent::Other("a date"),
         DeValue::Array(elements) => {

@@ -57,6 +57,7 @@ fn line() -> impl Strategy<Value = String> {
         "[[webhook]]",
         "[reconcile]",
         "[maintenance]",
+        "[traces]",
         "[operation]",
         "[x]",
     ];

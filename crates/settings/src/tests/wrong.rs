@@ -11,7 +11,7 @@ mod together;
 mod values;
 
 /// Reads a file and compares all messages about it, word by word. Both texts begin after a line break.
-fn wrong(text: &str, expected: &str) {
+pub(crate) fn wrong(text: &str, expected: &str) {
     let text = text.trim_start_matches('\n');
     assert_eq!(format!("\n{}\n", refused(&file(text))), expected);
 }

@@ -142,7 +142,7 @@ semel.toml:15:14: error: `defaults.on_expired`: expected "forget" or "refuse", f
 semel.toml:16:17: error: `defaults.tombstone_ttl`: expected a duration such as "200ms", "30s", "1h30m" or "7d", found a date
  16 | tombstone_ttl = 1979-05-27
     |                 ^^^^^^^^^^
-semel.toml:17:21: error: `defaults.quarantine_margin`: expected a duration such as "200ms", "30s", "1h30m" or "7d", found a fraction
+semel.toml:17:21: error: `defaults.quarantine_margin`: expected a duration such as "200ms", "30s", "1h30m" or "7d", found 1.5
  17 | quarantine_margin = 1.5
     |                     ^^^
 semel.toml:18:31: error: `defaults.not_executed_statuses`: expected an HTTP status from 400 to 599, found 200

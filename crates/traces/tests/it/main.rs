@@ -1,0 +1,5 @@
+//! Tests of the exporter against a collector of our own on a real socket.
+
+mod delivery;
+mod losses;
+mod receiver;
