@@ -185,6 +185,7 @@ impl Bulk {
             business_reference: None,
             former: Arc::default(),
             policy: self.policy.clone(),
+            trace: None,
         })
     }
 

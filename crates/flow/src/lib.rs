@@ -41,6 +41,7 @@ mod settle;
 mod signature;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+mod unknown;
 
 #[cfg(feature = "postgres")]
 pub use postgres::{PgRun, PostgresPhases, PostgresTransactions};

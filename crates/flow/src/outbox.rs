@@ -27,6 +27,7 @@ pub(crate) use delivery::chance;
 pub use event_id::{EventId, InvalidKind};
 #[cfg(feature = "http-sink")]
 pub use http::{HttpSink, HttpSinkError};
+pub use metrics::begin_metrics;
 pub use semel_core::outbox::{Message, MessageState, Outbox, RetryTerms, Tried};
 pub use sink::Sink;
 pub use worker::{Drained, OutboxWorker, OutboxWorkerOptions, StopHandle, Wake};

@@ -35,6 +35,7 @@ mod reconciler;
 mod settle;
 #[cfg(feature = "http-evidence")]
 mod signature;
+mod span;
 mod statements;
 #[cfg(feature = "http-evidence")]
 pub mod webhook;
@@ -44,6 +45,7 @@ pub use bounds::SourceBounds;
 pub use http::{HttpLookUp, HttpLookUpError};
 pub use look::{LookUpOutcome, LookUpResult};
 pub use look_up::{Finding, LookUp, NoLookUp};
+pub use metrics::begin_metrics;
 pub use notes::RECONCILER;
 pub use reconciler::{ReconcileReport, Reconciler, ReconcilerOptions};
 pub use semel_core::reconcile::{

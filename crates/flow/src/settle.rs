@@ -10,6 +10,7 @@ use semel_core::{
 };
 
 use crate::reply::Reply;
+use crate::unknown;
 
 /// Returns the claim of a first attempt at a command, under a new id.
 pub(crate) fn attempt(command: &Command) -> Claim {
@@ -108,6 +109,7 @@ impl Settled {
 
 /// Returns the outcome of a claim that must not execute.
 pub(crate) fn decided(answer: StoreAnswer) -> Transacted {
+    unknown::observe(&answer, None);
     Transacted::Decided {
         decision: answer.decision,
         record: answer.record.map(Box::new),

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use semel_core::{Change, Fence, Reason, Record};
 
+use crate::busy::KeyHashPrefix;
 use crate::execution::AskedAt;
-use crate::observe::{self, ObservationLabels};
+use crate::observe::ObservationLabels;
 use crate::operations::CommandRule;
+use crate::spans::OpenSpan;
 
 /// A command that was acquired, by a request or by a worker.
 pub(crate) struct Acquired {
@@ -17,6 +19,8 @@ pub(crate) struct Acquired {
     pub(crate) asked: AskedAt,
     /// The change that is written if the command provably does not run.
     pub(crate) unexecuted: Unexecuted,
+    /// The span that the execution is a part of, if it is traced.
+    pub(crate) span: Option<OpenSpan>,
 }
 
 impl Acquired {
@@ -24,7 +28,8 @@ impl Acquired {
     pub(crate) fn about(&self) -> ObservationLabels {
         ObservationLabels {
             principal: Some(self.record.principal.clone()),
-            key_hash_prefix: observe::is_logged().then(|| self.record.key_hash_prefix.clone()),
+            key: KeyHashPrefix::parse(&self.record.key_hash_prefix),
+            trace: self.span.as_ref().map(OpenSpan::context),
             ..ObservationLabels::of(&self.rule)
         }
     }

@@ -4,7 +4,6 @@ use semel_core::{Event, StoreError, Write, transition};
 
 use crate::answer::{Answer, problems};
 use crate::command::CommandRequest;
-use crate::observe;
 use crate::quotas::ReservedKey;
 use crate::shared::Shared;
 
@@ -25,7 +24,7 @@ pub(crate) async fn admit(shared: &Shared, command: &CommandRequest) -> Result<R
     if is_known(shared, command).await.map_err(unavailable)? {
         return Ok(ReservedKey::UNCOUNTED);
     }
-    observe::quota_exceeded(principal, used_up.whose, used_up.exceeded.limit);
+    shared.observer.quota_exceeded(principal, used_up.whose, used_up.exceeded.limit);
     Err(Box::new(problems::quota_exceeded(&used_up.problem(), policy)))
 }
 

@@ -97,8 +97,7 @@ impl Answer {
 
     /// Records the record that the answer was made from.
     pub(crate) fn about(mut self, record: &Record) -> Answer {
-        self.facts.state = Some(record.head.state.name());
-        self.facts.operation_id = Some(record.operation_id);
+        self.facts.tell(record);
         self
     }
 

@@ -13,7 +13,7 @@ use semel_core::quota::{Limits, Usage};
 use semel_core::store::CALL_DEADLINE;
 use semel_core::{
     Clock, Evidence, Fingerprint, FingerprintInput, Ids, OperationName, Policy, Principal, RandomIds, Store,
-    SystemClock,
+    SystemClock, Tracer,
 };
 use tokio::sync::Notify;
 use tower::Service;
@@ -21,10 +21,11 @@ use tower::Service;
 use crate::ask::{self, Ask};
 use crate::body::{Body, BodyRoom, BoxError};
 use crate::cache::ReplayCache;
+use crate::holds::HoldBoard;
 use crate::identity::{self, Authenticated, Authorize, Denied, Identify, Identifying};
 use crate::late::MAX_LISTENERS;
 use crate::layer::IdempotencyLayer;
-use crate::observe::{self, Labels};
+use crate::observe::{self, Observer};
 use crate::operation::{ConfigError, Operation};
 use crate::operations::Operations;
 use crate::quotas::Quotas;
@@ -60,6 +61,8 @@ pub struct Builder<T = IdempotencyLayer> {
     limits: Option<Limits>,
     usage: Option<Arc<dyn Usage>>,
     evidence: Option<Arc<dyn Evidence>>,
+    holds: Option<Arc<HoldBoard>>,
+    tracer: Option<Arc<dyn Tracer>>,
     clock: Box<dyn Clock>,
     ids: Box<dyn Ids>,
     finish: Box<dyn FnOnce(IdempotencyLayer) -> T + Send>,
@@ -91,6 +94,8 @@ impl<T> Builder<T> {
             limits: None,
             usage: None,
             evidence: None,
+            holds: None,
+            tracer: None,
             clock: Box::new(SystemClock),
             ids: Box::new(RandomIds),
             finish: Box::new(finish),
@@ -415,6 +420,25 @@ impl<T> Builder<T> {
         self
     }
 
+    /// Sets the board with the holds of operators. Without it, nothing is held.
+    ///
+    /// A command of a held operation or tenant gets 503 and `Retry-After`, and claims nothing. A retry of a known command is
+    /// answered from its record.
+    pub fn holds(mut self, board: Arc<HoldBoard>) -> Builder<T> {
+        self.holds = Some(board);
+        self
+    }
+
+    /// Sets the tracer that takes the spans of commands. Without it, nothing is traced, and `traceparent` reaches the handler as the
+    /// client sent it.
+    ///
+    /// Each command has a span, in the trace that its `traceparent` names, and one for its handler, which gets a `traceparent` of
+    /// its own. The sampling decision in the header is believed: a service that clients reach directly rewrites it before.
+    pub fn tracer(mut self, tracer: Arc<dyn Tracer>) -> Builder<T> {
+        self.tracer = Some(tracer);
+        self
+    }
+
     /// Replaces the fingerprint of the current version, for tests of a change of version with live records.
     #[doc(hidden)]
     pub fn fingerprint(mut self, fingerprint: fn(&FingerprintInput<'_>) -> Fingerprint) -> Builder<T> {
@@ -451,7 +475,8 @@ impl<T> Builder<T> {
             (Some(limits), Some(usage)) => Some(Quotas::new(limits, usage, self.store_timeout)),
             (Some(_), None) => return Err(ConfigError::NoUsage),
         };
-        observe::begin_matching(operations.labels(), self.clock.now());
+        let labels = operations.labels();
+        observe::begin(labels.rules(), labels.unmatched(), self.clock.now());
         let shared = Shared {
             store: self.store,
             identify,
@@ -471,7 +496,9 @@ impl<T> Builder<T> {
             store_timeout: self.store_timeout,
             body_timeout: self.body_timeout,
             quotas,
-            labels: Labels::default(),
+            observer: Observer::new(),
+            tracer: self.tracer,
+            holds: self.holds,
             clock: self.clock,
             ids: self.ids,
         };

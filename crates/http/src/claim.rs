@@ -4,13 +4,16 @@
 
 use std::sync::Arc;
 
-use semel_core::{Claim, Decision, Event, Policy, Reason, Record, StoreAnswer, StoreError, transition};
+use semel_core::{
+    Claim, Decision, Event, Lapse, Policy, Reason, Record, StoreAnswer, StoreError, transition,
+};
 use tokio::time::Instant;
 
 use crate::acquired::{Acquired, Unexecuted};
 use crate::answer::{Answer, problems};
 use crate::command::CommandRequest;
 use crate::execution::AskedAt;
+use crate::observe;
 use crate::operations::CommandRule;
 use crate::persist;
 use crate::quotas::ReservedKey;
@@ -56,8 +59,9 @@ pub(crate) async fn claim(shared: &Arc<Shared>, command: &CommandRequest, new_ke
             give_back(shared, &record, Reason::ShutDown, problems::shutting_down, policy).await
         }
         (Decision::Execute, Some(record)) => {
-            let (record, rule) = (Box::new(record), command.rule.clone());
-            Claimed::Acquired(Box::new(Acquired { record, rule, asked, unexecuted: Unexecuted::Release }))
+            let (record, rule, span) = (Box::new(record), command.rule.clone(), command.span.clone());
+            let unexecuted = Unexecuted::Release;
+            Claimed::Acquired(Box::new(Acquired { record, rule, asked, unexecuted, span }))
         }
         (Decision::Reconcile | Decision::Vacant, Some(record)) if record.head.token == token => {
             // This claim itself: its answer was lost, and it was found again after the end of its lease. Nothing ran.
@@ -111,8 +115,11 @@ async fn send(
             Err(Box::new(problems::duplicate_reference(own.map(|holder| holder.operation_id), policy)))
         }
         Ok(answer) => {
-            if answer.record.as_ref().is_some_and(|record| record.is_first_of(claim)) {
+            observe::became_unknown(&rule.label, &answer, None);
+            if let Some(record) = answer.record.as_ref().filter(|record| record.is_first_of(claim)) {
                 new_key.created();
+                let replaced = answer.lapse == Some(Lapse::Retention);
+                shared.observer.created(&rule.label, record, claim.record_ids(), replaced);
             }
             Ok(answer)
         }

@@ -12,10 +12,12 @@ use semel_core::fields::{self, Section, Treatment};
 use semel_core::{Command, Fingerprint, FingerprintInput, StoredRequest};
 
 use crate::body::Body;
-use crate::observe::{self, ObservationLabels};
+use crate::busy::KeyHashPrefix;
+use crate::observe::ObservationLabels;
 use crate::operations::CommandRule;
 use crate::shared::Shared;
 use crate::shares::Share;
+use crate::spans::OpenSpan;
 
 /// The request header field that carries the key.
 pub(crate) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -29,6 +31,10 @@ pub(crate) struct CommandRequest {
     pub(crate) trailers: HeaderMap,
     /// The memory that the body takes, until the command has been executed.
     pub(crate) room: Arc<Share>,
+    /// The beginning of the digest of its key.
+    pub(crate) key: KeyHashPrefix,
+    /// The span of the request, if it is traced.
+    pub(crate) span: Option<OpenSpan>,
 }
 
 impl CommandRequest {
@@ -36,7 +42,8 @@ impl CommandRequest {
     pub(crate) fn about(&self) -> ObservationLabels {
         ObservationLabels {
             principal: Some(self.command.scope.principal.clone()),
-            key_hash_prefix: observe::is_logged().then(|| self.command.scope.key.hash_prefix()),
+            key: Some(self.key),
+            trace: self.command.trace,
             ..ObservationLabels::of(&self.rule)
         }
     }

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::header::ACCEPT_ENCODING;
 use http::{HeaderValue, Request, StatusCode, response};
 use semel_core::problem::ProblemKind;
-use semel_core::{Change, Decision, Event, Outcome, Policy, Problem, Reason, Record, Terms, Transacted};
+use semel_core::{Change, Decision, Event, Outcome, Policy, Problem, Reason, StoreAnswer, Terms, Transacted};
 use semel_faults::{Point, reached};
 use tokio::time::Instant;
 use tracing::Instrument;
@@ -29,6 +29,7 @@ use crate::persist;
 use crate::recall;
 use crate::shared::Shared;
 use crate::shares::{Share, ShareHolder};
+use crate::spans::{self, OpenSpan};
 
 /// The bound on the stored body of an answer, and the memory that its caller has for it.
 struct KeptLimit {
@@ -67,7 +68,7 @@ where
         return Err(Box::new(not_begun(shared, acquired).await));
     }
     let decision = AnswerDecision::of_attempt(record.head.epoch);
-    observe::decision(&shared.labels, &acquired.about(), decision, &AnswerFacts::about(record));
+    shared.observer.decision(&acquired.about(), decision, &AnswerFacts::about(record));
     request.extensions_mut().insert(execution);
     // Every retry gets these bytes, and its client may accept other codings than the first one.
     request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
@@ -79,11 +80,23 @@ where
         let place = shared.listeners.try_take(ShareHolder::new(principal.tenant(), principal.caller()), 1);
         place.filter(|_| !late_limit.is_zero() && delivery.outlive()).map(|place| (place, late_limit))
     };
+    let call = acquired.span.as_ref().map(OpenSpan::child);
+    if let Some(call) = &call {
+        call.name(request.headers_mut());
+    }
     let (ran, late) = tokio::select! {
         biased;
         ran = run(inner, request, limit, kept, may_listen) => ran,
-        never = renew(shared, record, &lease) => match never {},
+        never = renew(shared, acquired, &lease) => match never {},
     };
+    if let Some(call) = &call {
+        let end = match &ran {
+            HandlerResult::Answered { parts, .. } => Ok(parts.status),
+            HandlerResult::NotExecuted => Err(Reason::NotExecuted.as_str()),
+            HandlerResult::Failed(reason, _) => Err(reason.as_str()),
+        };
+        spans::handled(call, &acquired.rule.label, Some(record.head.epoch), end);
+    }
     let ran = without_transaction(ran, &acquired.rule);
     Ok(Executed { ran, decision, time: begun.elapsed(), registered, late })
 }
@@ -109,7 +122,8 @@ async fn not_begun(shared: &Arc<Shared>, acquired: &Acquired) -> Answer {
 }
 
 /// Renews the lease until this future is dropped: three times in its length, and sooner after a failure.
-async fn renew(shared: &Shared, record: &Record, lease: &Lease) -> Infallible {
+async fn renew(shared: &Shared, acquired: &Acquired, lease: &Lease) -> Infallible {
+    let record = &acquired.record;
     let length = record.head.terms.lease;
     let third = length / 3;
     let mut pause = third;
@@ -119,13 +133,14 @@ async fn renew(shared: &Shared, record: &Record, lease: &Lease) -> Infallible {
         let renewal = Change::renew(record.head.fence());
         // Bounded by the lease and not by the store's patience: one lost answer must not cost the lease.
         let renewed = tokio::time::timeout(third, shared.store.apply(&record.id, &renewal)).await;
-        match renewed.map(|answer| answer.map(|answer| answer.decision)) {
-            Ok(Ok(Decision::Applied)) => {
+        match renewed {
+            Ok(Ok(StoreAnswer { decision: Decision::Applied, .. })) => {
                 lease.renewed(asked, length);
                 pause = third;
             }
             // The executor is fenced. The handler is not stopped, but its answer may no longer count.
-            Ok(Ok(_)) => {
+            Ok(Ok(answer)) => {
+                observe::became_unknown(&acquired.rule.label, &answer, None);
                 lease.lost();
                 std::future::pending::<()>().await;
             }

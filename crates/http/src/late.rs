@@ -14,10 +14,12 @@ use semel_core::{
 use tokio::time::Instant;
 
 use crate::acquired::Acquired;
+use crate::answer::AnswerFacts;
 use crate::executed::{HandlerResult, LateCall};
 use crate::observe::{self, Late};
 use crate::settlement;
 use crate::shared::Shared;
+use crate::spans::{self, OpenSpan};
 
 /// The number of late answers that are waited for at a time, shared by tenant and caller.
 pub(crate) const MAX_LISTENERS: usize = 1024;
@@ -26,8 +28,19 @@ pub(crate) const MAX_LISTENERS: usize = 1024;
 const LATE_ANSWER: &str = "late-answer";
 
 /// Reads a late answer, and settles the record with it. Runs detached; a drain does not wait for it.
-pub(crate) async fn listen(shared: Arc<Shared>, acquired: Box<Acquired>, mut late: LateCall) {
-    let about = acquired.about();
+pub(crate) async fn listen(shared: Arc<Shared>, acquired: Box<Acquired>, late: LateCall) {
+    let span = shared.tracer.as_ref().map(|tracer| OpenSpan::alone(tracer, &*shared.clock));
+    let (outcome, settled) = settle(&shared, &acquired, late).await;
+    let record = settled.as_ref().unwrap_or(&acquired.record);
+    observe::late(&acquired.about(), record, outcome);
+    if let Some(span) = span {
+        let facts = AnswerFacts::about(record);
+        spans::worked(&span, "late answer", &acquired.rule.label, &facts, Some(outcome.as_str()));
+    }
+}
+
+/// Settles the record with a late answer. Returns the result, and the record if it was read again.
+async fn settle(shared: &Arc<Shared>, acquired: &Acquired, mut late: LateCall) -> (Late, Option<Record>) {
     let ran = match tokio::time::timeout(late.time, &mut late.call).await {
         Ok(Ok(Ok(ran))) => ran,
         Ok(Ok(Err(_)) | Err(_)) | Err(_) if late.declared.get() == Some(&Outcome::NotExecuted) => {
@@ -37,13 +50,13 @@ pub(crate) async fn listen(shared: Arc<Shared>, acquired: Box<Acquired>, mut lat
         }
         Ok(Ok(Err(_)) | Err(_)) | Err(_) => {
             late.call.abort();
-            return observe::late(&about, &acquired.record, Late::Silent);
+            return (Late::Silent, None);
         }
     };
     let policy = &*acquired.rule.policy;
     let settlement = settlement::settlement(policy, &ran);
     if let Settlement::Abandon(_) = settlement {
-        return observe::late(&about, &acquired.record, Late::StillUnknown);
+        return (Late::StillUnknown, None);
     }
     // A drain waits for the write, and not for the answer.
     let _held = shared.running.hold();
@@ -51,24 +64,24 @@ pub(crate) async fn listen(shared: Arc<Shared>, acquired: Box<Acquired>, mut lat
     // A body that is not stored is not read on.
     drop(ran);
     let asked = Instant::now();
-    match settlement::write(&shared, &acquired, settlement, &kept, None).await {
+    match settlement::write(shared, acquired, settlement, &kept, None).await {
         Ok(answer) if answer.decision == Decision::Applied => {
             let record = answer.record.as_ref().unwrap_or(&acquired.record);
             if let Some(result) = &record.result {
                 shared.cache.keep(record, answer.now, asked);
                 shared.stored(record, result.response.bytes.len());
             }
-            observe::late(&about, record, Late::Settled);
+            (Late::Settled, answer.record)
         }
         Ok(answer) => {
-            observe::zombie(&about);
-            observe::late(&about, answer.record.as_ref().unwrap_or(&acquired.record), Late::Fenced);
-            if let Err(error) = compare(&shared, &acquired, settlement, &kept, answer.record.as_ref()).await {
+            observe::zombie(&acquired.about());
+            if let Err(error) = compare(shared, acquired, settlement, &kept, answer.record.as_ref()).await {
                 tracing::error!(%error, operation_id = %acquired.record.operation_id, "a contradiction could not be noted");
             }
+            (Late::Fenced, answer.record)
         }
         // `write` retries it in the background.
-        Err(_) => observe::late(&about, &acquired.record, Late::NotStored),
+        Err(_) => (Late::NotStored, None),
     }
 }
 

@@ -4,9 +4,13 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use semel_core::{Change, Decision, Reason};
+use semel_core::outbox::Outbox;
+use semel_core::{Change, Decision, Reason, StoreError, Upkeep};
 use tower::Layer;
 
+use crate::busy::BusyCallers;
+use crate::maintenance::{Maintained, Maintenance};
+use crate::observe;
 use crate::service::Idempotency;
 use crate::shared::Shared;
 use crate::worker::{Worker, WorkerOptions};
@@ -42,7 +46,40 @@ impl IdempotencyLayer {
 
     /// Returns the names of the operations, as metrics show them.
     pub fn operation_names(&self) -> impl Iterator<Item = &str> {
-        self.shared.operations.labels().iter().map(|label| &**label)
+        self.shared.operations.labels().rules().iter().map(|label| &**label)
+    }
+
+    /// Returns the busiest callers and the most repeated keys of this process.
+    pub fn busy(&self) -> Arc<BusyCallers> {
+        self.shared.observer.busy.clone()
+    }
+
+    /// Returns the maintenance of this layer's store, which runs until it is dropped. It labels metrics with the layer's operations,
+    /// lets the layer notice retries of records that it deleted, and records the depth of an outbox, if one is given.
+    pub fn maintain(
+        &self,
+        maintenance: Maintenance,
+        store: Arc<dyn Upkeep>,
+        outbox: Option<Arc<dyn Outbox>>,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let (labels, reaped) = (self.shared.operations.labels().clone(), self.shared.observer.reaped.clone());
+        let busy = self.busy();
+        async move {
+            tokio::join!(maintenance.run_with(store, labels, reaped, outbox), busy.keep_gauge());
+        }
+    }
+
+    /// Sweeps and reaps everything that is due, once, as [`maintain`](Self::maintain) does again and again.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn maintain_once(
+        &self,
+        maintenance: &Maintenance,
+        store: &dyn Upkeep,
+    ) -> Result<Maintained, StoreError> {
+        let (labels, reaped) = (self.shared.operations.labels(), &self.shared.observer.reaped);
+        maintenance.once_with(store, labels, reaped).await
     }
 
     /// Returns a worker that executes asynchronous commands with `inner`, the service that this layer is put around. If no worker
@@ -102,7 +139,12 @@ impl IdempotencyLayer {
             let shared = self.shared.clone();
             abandoning.spawn(async move {
                 let change = Change::abandon(fence, Reason::ShutDown);
-                shared.within("apply", shared.store.apply(&id, &change)).await.map(|answer| answer.decision)
+                let answer = shared.within("apply", shared.store.apply(&id, &change)).await?;
+                if let Some(record) = &answer.record {
+                    let operation = shared.operations.labels().of(record.operation.as_str());
+                    observe::became_unknown(&operation, &answer, Some(Reason::ShutDown));
+                }
+                Ok::<_, StoreError>(answer.decision)
             });
         }
         let mut abandoned = 0;

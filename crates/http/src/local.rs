@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use semel_core::{
-    Decision, Fingerprint, Policy, Problem, Record, RecordId, Response, RetryAdvice, Transacted,
+    Decision, Fingerprint, Policy, Problem, Reason, Record, RecordId, Response, RetryAdvice, Transacted,
     is_server_error,
 };
 use tokio::time::Instant;
@@ -20,6 +20,7 @@ use crate::quotas::ReservedKey;
 use crate::recall;
 use crate::running::Active;
 use crate::shared::Shared;
+use crate::spans::{self, OpenSpan};
 
 /// Hands a command to its handler, and answers with the outcome that it reports.
 pub(crate) async fn answer<S, R>(
@@ -39,11 +40,19 @@ where
     let (principal, label) = (asked.scope.principal.clone(), command.rule.label.clone());
     let (ids, fingerprint) = (asked.record_ids(), asked.fingerprint);
     let _room = command.room.clone();
+    let call = command.span.as_ref().map(OpenSpan::child);
     let mut request = command.into_request();
     request.extensions_mut().insert(asked);
+    if let Some(call) = &call {
+        call.name(request.headers_mut());
+    }
     let begun = Instant::now();
     let called = inner.call(request).await.map_err(Into::<BoxError>::into);
     let time = begun.elapsed();
+    if let Some(call) = &call {
+        let end = called.as_ref().map(|response| response.status());
+        spans::handled(call, &label, None, end.map_err(|_| Reason::BrokeOff.as_str()));
+    }
     let mut response = match called {
         Ok(response) => response,
         Err(error) => {
@@ -57,6 +66,7 @@ where
             shared.stored(record, record.result.as_ref().map_or(0, |result| result.response.bytes.len()));
             if record.head.epoch == 1 {
                 new_key.created();
+                shared.observer.created(&label, record, ids.iter().copied(), false);
             }
         }
         Some(Transacted::InDoubt) => new_key.created(),
@@ -66,14 +76,14 @@ where
     let mut answer = match transacted {
         Some(Transacted::Executed { record, response, now }) => {
             let decision = AnswerDecision::of_attempt(record.head.epoch);
-            observe::decision(&shared.labels, &about, decision, &AnswerFacts::about(&record));
+            shared.observer.decision(&about, decision, &AnswerFacts::about(&record));
             observe::executed(&about, &record, time);
             shared.cache.keep(&record, now, begun);
             executed(&record, *response).decided(decision)
         }
         Some(Transacted::Deferred { record, response }) => {
             let decision = AnswerDecision::of_attempt(record.head.epoch);
-            observe::decision(&shared.labels, &about, decision, &AnswerFacts::about(&record));
+            shared.observer.decision(&about, decision, &AnswerFacts::about(&record));
             let mut answer = executed(&record, *response);
             headers::poll(answer.headers_mut(), &record);
             answer.decided(decision)
@@ -90,7 +100,7 @@ where
             recall::decided(&shared, decision, record.as_deref(), now, Some(begun), &policy)
         }
         Some(Transacted::RolledBack { response, problem }) => {
-            observe::decision(&shared.labels, &about, AnswerDecision::Refused, &AnswerFacts::default());
+            shared.observer.decision(&about, AnswerDecision::Refused, &AnswerFacts::default());
             rolled_back(*response, problem.as_deref(), &policy)
         }
         Some(Transacted::Unavailable) => problems::store_unavailable(&policy),

@@ -1,27 +1,32 @@
 //! The sweeper and the reaper of a store, and the gauges of its records. Several nodes may run them.
 
+mod batches;
+mod census;
+mod reap;
+mod sweep;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use metrics::{counter, gauge};
-use semel_core::{StateName, StoreError, Upkeep};
-use tokio::time::Instant;
+use semel_core::outbox::Outbox;
+use semel_core::{StoreError, Upkeep};
 
-/// The number of records that are swept in one transaction.
-const SWEEP_BATCH: usize = 100;
-/// The interval at which records are counted.
-const CENSUS_INTERVAL: Duration = Duration::from_secs(15);
+use crate::operation_labels::OperationLabels;
+use crate::reaped::ReapedRecords;
 
 /// The maintenance of a store, and its intervals.
 ///
 /// The layer does not maintain its store by itself. Without this, settled records are never forgotten, and commands whose process
 /// died show as running until they are retried. It may run in every process.
 ///
+/// [`IdempotencyLayer::maintain`](crate::IdempotencyLayer::maintain) runs it beside a layer, which then notices retries of records
+/// that were deleted here. [`run`](Maintenance::run) runs it alone.
+///
 /// ```
 /// # use std::sync::Arc;
-/// # use semel_http::Maintenance;
-/// # async fn example(store: Arc<dyn semel_core::Upkeep>) {
-/// tokio::spawn(Maintenance::default().run(store));
+/// # use semel_http::{IdempotencyLayer, Maintenance};
+/// # async fn example(layer: IdempotencyLayer, store: Arc<dyn semel_core::Upkeep>) {
+/// tokio::spawn(layer.maintain(Maintenance::default(), store, None));
 /// # }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +37,7 @@ pub struct Maintenance {
     pub reap_interval: Duration,
     /// The number of records that are removed at a time.
     pub reap_batch: usize,
-    /// Operations that have labels of their own in metrics; the rest is `unmatched`.
+    /// Operations that have labels of their own in metrics; the rest is `unmatched`. Beside a layer, its operations have labels.
     pub named: Vec<String>,
 }
 
@@ -53,17 +58,40 @@ impl Maintenance {
     /// # Errors
     /// If the store fails.
     pub async fn once(&self, store: &dyn Upkeep) -> Result<Maintained, StoreError> {
-        let swept = in_batches(|| store.sweep(SWEEP_BATCH), SWEEP_BATCH).await?;
-        let reaped = in_batches(|| store.reap(self.reap_batch), self.reap_batch).await?;
+        self.once_with(store, &OperationLabels::named(&self.named), &ReapedRecords::default()).await
+    }
+
+    pub(crate) async fn once_with(
+        &self,
+        store: &dyn Upkeep,
+        labels: &OperationLabels,
+        memory: &ReapedRecords,
+    ) -> Result<Maintained, StoreError> {
+        let swept = sweep::sweep(store, labels).await?;
+        let reaped = reap::reap(store, self.reap_batch, memory).await?;
         Ok(Maintained { swept, reaped })
     }
 
     /// Runs until it is dropped.
     pub async fn run(self, store: Arc<dyn Upkeep>) {
+        let labels = OperationLabels::named(&self.named);
+        self.run_with(store, labels, Arc::default(), None).await;
+    }
+
+    pub(crate) async fn run_with(
+        self,
+        store: Arc<dyn Upkeep>,
+        labels: OperationLabels,
+        memory: Arc<ReapedRecords>,
+        outbox: Option<Arc<dyn Outbox>>,
+    ) {
+        sweep::begin(&labels);
+        reap::begin();
+        census::begin(&labels, outbox.is_some());
         tokio::join!(
-            sweeper(&*store, self.sweep_interval),
-            reaper(&*store, self.reap_interval, self.reap_batch),
-            census(&*store, &self.named),
+            sweeper(&*store, self.sweep_interval, &labels),
+            reap::reaper(&*store, self.reap_interval, self.reap_batch, &memory),
+            census::census(&*store, &labels, outbox.as_deref()),
         );
     }
 }
@@ -77,75 +105,11 @@ pub struct Maintained {
     pub reaped: usize,
 }
 
-async fn sweeper(store: &dyn Upkeep, interval: Duration) {
+async fn sweeper(store: &dyn Upkeep, interval: Duration, labels: &OperationLabels) {
     loop {
         tokio::time::sleep(interval).await;
-        match in_batches(|| store.sweep(SWEEP_BATCH), SWEEP_BATCH).await {
-            Ok(0) => {}
-            Ok(swept) => tracing::warn!(event = "idempotency_swept", swept, "leases ended without a word"),
-            Err(error) => tracing::warn!(%error, "sweeping failed; it is tried again"),
+        if let Err(error) = sweep::sweep(store, labels).await {
+            tracing::warn!(%error, "sweeping failed; it is tried again");
         }
-    }
-}
-
-async fn reaper(store: &dyn Upkeep, interval: Duration, batch: usize) {
-    let mut finished = Instant::now();
-    loop {
-        tokio::time::sleep(interval).await;
-        match in_batches(|| store.reap(batch), batch).await {
-            Ok(reaped) => {
-                counter!("idempotency_reaped_total").increment(reaped as u64);
-                finished = Instant::now();
-            }
-            Err(error) => tracing::warn!(%error, "reaping failed; it is tried again"),
-        }
-        gauge!("idempotency_reap_lag_seconds").set(finished.elapsed().as_secs_f64());
-    }
-}
-
-/// Works in small batches until there is nothing left, and lets live traffic go between them.
-async fn in_batches<F>(work: impl Fn() -> F, batch: usize) -> Result<usize, StoreError>
-where
-    F: Future<Output = Result<usize, StoreError>>,
-{
-    let mut total = 0;
-    loop {
-        let done = work().await?;
-        total += done;
-        if done < batch {
-            return Ok(total);
-        }
-        tokio::task::yield_now().await;
-    }
-}
-
-async fn census(store: &dyn Upkeep, named: &[String]) {
-    let mut shown: Vec<(String, StateName)> = Vec::new();
-    loop {
-        if let (Ok(census), Ok(now)) = (store.census().await, store.now().await) {
-            // The gauge of a group without records goes to zero.
-            for (operation, state) in shown.drain(..) {
-                gauge!("idempotency_records_active", "operation" => operation, "state" => state.as_str())
-                    .set(0.0);
-            }
-            for state in StateName::ALL {
-                let oldest =
-                    census.iter().filter(|group| group.state == state).map(|group| group.oldest).min();
-                let age = oldest.map_or(Duration::ZERO, |oldest| now.since(oldest));
-                gauge!("idempotency_oldest_seconds", "state" => state.as_str()).set(age.as_secs_f64());
-            }
-            let mut totals = std::collections::HashMap::new();
-            for group in census {
-                let is_named = named.contains(&group.operation);
-                let label = if is_named { group.operation } else { "unmatched".to_owned() };
-                *totals.entry((label, group.state)).or_insert(0) += group.count;
-            }
-            for ((operation, state), count) in totals {
-                gauge!("idempotency_records_active", "operation" => operation.clone(), "state" => state.as_str())
-                    .set(count as f64);
-                shown.push((operation, state));
-            }
-        }
-        tokio::time::sleep(CENSUS_INTERVAL).await;
     }
 }

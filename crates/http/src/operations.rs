@@ -13,6 +13,7 @@ use semel_core::route::{ForeignRoute, RouteError, RoutePath, check_method, check
 use semel_core::{JsonPointer, OperationName, Policy, Tier, WaitingSearch};
 
 use crate::operation::{ConfigError, Operation};
+use crate::operation_labels::OperationLabels;
 use crate::routes::{Displaced, PlacedPath, Routes};
 
 /// The rule of a command, which is known before its body is read.
@@ -48,7 +49,7 @@ impl CommandRule {
     }
 
     /// Returns its name and its former names.
-    fn names(&self) -> impl Iterator<Item = &OperationName> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &OperationName> {
         std::iter::once(&self.name).chain(&*self.former)
     }
 }
@@ -58,11 +59,9 @@ pub(crate) struct Operations {
     defaults: Arc<Policy>,
     routes: Routes<CommandRule>,
     by_name: HashMap<String, Arc<Policy>>,
-    /// The labels of the rules.
-    labels: Vec<Arc<str>>,
+    labels: OperationLabels,
     /// The names, former ones too, of operations whose commands a worker executes.
     asynchronous: Vec<String>,
-    unmatched: Arc<str>,
     /// Routes of gRPC calls that pass unprotected.
     grpc: matchit::Router<()>,
 }
@@ -75,7 +74,8 @@ impl Operations {
         calls: Vec<String>,
     ) -> Result<Operations, ConfigError> {
         defaults.validate().map_err(ConfigError::Defaults)?;
-        let (mut by_name, mut labels, mut asynchronous) = (HashMap::new(), Vec::new(), Vec::new());
+        let (mut by_name, mut labels) = (HashMap::new(), OperationLabels::new());
+        let mut asynchronous = Vec::new();
         let mut routes = Routes::default();
         let mut former = HashMap::new();
         for operation in operations {
@@ -125,7 +125,7 @@ impl Operations {
             if by_name.insert(name.clone(), rule.policy.clone()).is_some() {
                 return Err(ConfigError::Repeated(name));
             }
-            labels.push(rule.label.clone());
+            labels.add(rule.label.clone(), rule.former.iter().map(OperationName::as_str));
             let policy = rule.policy.clone();
             routes
                 .insert(method, path, &policy, allow, rule)
@@ -155,18 +155,18 @@ impl Operations {
             let path = RoutePath::parse(path).map_err(|error| wrong(error.to_string()))?;
             grpc.insert(path.as_str(), ()).map_err(|error| wrong(error.to_string()))?;
         }
-        let (defaults, unmatched) = (Arc::new(defaults), Arc::from("unmatched"));
-        Ok(Operations { defaults, routes, by_name, labels, asynchronous, unmatched, grpc })
+        let defaults = Arc::new(defaults);
+        Ok(Operations { defaults, routes, by_name, labels, asynchronous, grpc })
     }
 
-    /// Returns the labels of the rules.
-    pub(crate) fn labels(&self) -> &[Arc<str>] {
+    /// Returns the labels of the operations.
+    pub(crate) fn labels(&self) -> &OperationLabels {
         &self.labels
     }
 
     /// Returns the label of requests that match no rule.
     pub(crate) fn label(&self) -> Arc<str> {
-        self.unmatched.clone()
+        self.labels.unmatched().clone()
     }
 
     /// Returns the policy of commands that match no rule.
@@ -199,7 +199,7 @@ impl Operations {
 
     /// Returns true for a gRPC call that passes unprotected: a `pass` names its route, and no operation does.
     pub(crate) fn passes_grpc(&self, rule: &CommandRule, parts: &Parts) -> bool {
-        let is_unnamed = Arc::ptr_eq(&rule.label, &self.unmatched);
+        let is_unnamed = Arc::ptr_eq(&rule.label, self.labels.unmatched());
         is_unnamed && parts.method == Method::POST && self.grpc.at(parts.uri.path()).is_ok()
     }
 
@@ -251,7 +251,7 @@ impl Operations {
         let name = OperationName::unmatched(method.as_str(), path);
         CommandRule {
             route: None,
-            label: self.unmatched.clone(),
+            label: self.label(),
             method: method.clone(),
             path: Arc::from(path_of(&name)),
             name,

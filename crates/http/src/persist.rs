@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::acquired::Unexecuted;
+use crate::observe;
 use crate::running::Active;
 use crate::shared::Shared;
 
@@ -92,11 +93,20 @@ async fn keep_applying(shared: Arc<Shared>, id: RecordId, mut change: Change, ba
     let mut tries = WriteTries::of_outcome();
     while tries.next().await {
         match shared.within("apply", shared.store.apply(&id, &change)).await {
-            Ok(_) => return,
+            Ok(answer) => return observe_given_up(&shared, &answer),
             Err(StoreError::Rejected(_)) => change = bare.clone(),
             Err(_) => {}
         }
     }
+}
+
+/// Counts a command that this write made unknown. One whose lease had expired before was counted then.
+fn observe_given_up(shared: &Shared, answer: &StoreAnswer) {
+    let Some(record) = &answer.record else { return };
+    let label = shared.operations.labels().of(record.operation.as_str());
+    let given_up = Some(record.head.reason);
+    let is_own = answer.decision == Decision::Applied && record.head.reason != Reason::LeaseExpired;
+    observe::became_unknown(&label, answer, given_up.filter(|_| is_own));
 }
 
 /// Gives back a command that was acquired and not begun. Returns the record's answer if another request has
@@ -199,7 +209,8 @@ mod tests {
             (Decision::Fenced, None, former, true),
             (Decision::Applied, Some(&record), former, true),
         ] {
-            let answer = StoreAnswer { decision, record: record.cloned(), now: NOW, holder: None };
+            let answer =
+                StoreAnswer { decision, record: record.cloned(), now: NOW, holder: None, lapse: None };
             assert_eq!(is_taken_back(&answer, waited_under), is_over, "{decision:?}");
         }
     }

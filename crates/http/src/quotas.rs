@@ -17,7 +17,6 @@ use semel_core::{Principal, Problem, StoreError};
 use tokio::time::Instant;
 
 use crate::deadline::within;
-use crate::observe;
 
 /// The maximum number of subjects in one report to the store.
 const TOLD_AT_ONCE: usize = 500;
@@ -158,9 +157,6 @@ impl Quotas {
             |account, allowance| account.look_up(allowance, now),
             |account, allowance| account.unlook(allowance),
         );
-        if let Err(used_up) = &taken {
-            observe::quota_exceeded(principal, used_up.whose, used_up.exceeded.limit);
-        }
         self.to_tell(&entries);
         Ok(taken)
     }

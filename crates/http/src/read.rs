@@ -14,6 +14,7 @@ use semel_core::{Command, IdempotencyKey, Principal, Problem, Scope, Timestamp};
 
 use crate::answer::{self, Answer};
 use crate::body::{self, Body, BoxError, Collected};
+use crate::busy::KeyHashPrefix;
 use crate::command::{CommandRequest, KEY, fingerprint};
 use crate::identity::Denied;
 use crate::observe::{self, ObservationLabels};
@@ -22,6 +23,7 @@ use crate::resource;
 use crate::screened::ScreenedBody;
 use crate::shared::Shared;
 use crate::shares::Share;
+use crate::spans::OpenSpan;
 use crate::whole::WholeBody;
 
 /// Another header that carries credentials.
@@ -90,10 +92,9 @@ where
             return RequestReading::Refused(Box::new(answer), about);
         }
     };
-    if observe::is_logged() {
-        about.key_hash_prefix = Some(key.hash_prefix());
-    }
-    match read_command(shared, rule, parts, body, principal, key).await {
+    let digest = KeyHashPrefix::of(&key);
+    about.key = Some(digest);
+    match read_command(shared, rule, parts, body, principal, (key, digest)).await {
         Ok(command) => RequestReading::Command(command),
         Err(refusal) => RequestReading::Refused(Box::new(refusal.answer(profile)), about),
     }
@@ -224,12 +225,14 @@ async fn read_command<B>(
     parts: Parts,
     body: B,
     principal: Principal,
-    key: IdempotencyKey,
+    (key, digest): (IdempotencyKey, KeyHashPrefix),
 ) -> Result<Box<CommandRequest>, CommandRefusal>
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
+    let span =
+        shared.tracer.as_ref().map(|tracer| OpenSpan::of_request(tracer, &*shared.clock, &parts.headers));
     let mut room = shared.room.of(&principal);
     let (body, trailers) = read_body(shared, &rule.policy, parts.version, body, &mut room).await?;
     let business_reference = match rule.reference.as_ref().map(|pointer| pointer.scalar(&body)).transpose() {
@@ -254,8 +257,10 @@ where
         business_reference,
         former: rule.former.clone(),
         policy: rule.policy.clone(),
+        trace: span.as_ref().map(OpenSpan::context),
     };
-    Ok(Box::new(CommandRequest { command, rule, parts, body, trailers, room: Arc::new(room) }))
+    let room = Arc::new(room);
+    Ok(Box::new(CommandRequest { command, rule, parts, body, trailers, room, key: digest, span }))
 }
 
 /// Reads the body of a command, within its bounds of size and time.
@@ -307,6 +312,7 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
+    observe::passed(&parts.method).increment(1);
     parts.extensions.insert(profile);
     let body = match parts.version {
         Version::HTTP_2 => {

@@ -51,10 +51,8 @@ pub(crate) async fn from_store(
 
 /// Answers a command whose store has dropped below the tier that its operation needs: from its record, or that nothing runs.
 pub(crate) async fn below_tier(shared: &Shared, command: &CommandRequest, shortfall: TierTooLow) -> Answer {
-    let (policy, ids) = (&*command.rule.policy, command.command.record_ids());
-    let is_vacant = |decision| decision == Decision::Vacant;
-    let found = from_store(shared, &ids, command.command.fingerprint, policy, is_vacant).await;
-    found.unwrap_or_else(|| {
+    let policy = &*command.rule.policy;
+    known(shared, command).await.unwrap_or_else(|| {
         let (needed, promised) = (shortfall.needed.number(), shortfall.promised.number());
         tracing::warn!(
             operation = &*command.rule.label,
@@ -64,6 +62,21 @@ pub(crate) async fn below_tier(shared: &Shared, command: &CommandRequest, shortf
         );
         problems::tier_too_low(shortfall, policy)
     })
+}
+
+/// Answers a command that an operator holds: from its record, or that nothing runs.
+pub(crate) async fn held(shared: &Shared, command: &CommandRequest) -> Answer {
+    known(shared, command).await.unwrap_or_else(|| {
+        shared.observer.held(&command.rule.label);
+        problems::held(&command.rule.policy)
+    })
+}
+
+/// Answers a command from its record, without claiming it. `None`: a claim would run it.
+async fn known(shared: &Shared, command: &CommandRequest) -> Option<Answer> {
+    let ids = command.command.record_ids();
+    let is_vacant = |decision| decision == Decision::Vacant;
+    from_store(shared, &ids, command.command.fingerprint, &command.rule.policy, is_vacant).await
 }
 
 /// Answers a look at a record. `asked` is the moment at which the store was asked, if memory may keep the record.

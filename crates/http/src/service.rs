@@ -32,6 +32,7 @@ use crate::recall;
 use crate::running::Active;
 use crate::settle;
 use crate::shared::Shared;
+use crate::spans::CommandSpan;
 use crate::wait;
 use crate::worker::ByWorker;
 
@@ -92,7 +93,7 @@ where
                 RequestReading::Command(command) => observed(shared, command, inner).await,
                 RequestReading::PassThrough(request) => Answer::unprotected(inner.call(*request).await?),
                 RequestReading::Refused(answer, about) => {
-                    observe::decision(&shared.labels, &about, AnswerDecision::Refused, &answer.facts);
+                    shared.observer.decision(&about, AnswerDecision::Refused, &answer.facts);
                     answer.decided(AnswerDecision::Refused)
                 }
                 RequestReading::Answered(mut answer) => {
@@ -116,6 +117,8 @@ where
 {
     let begun = Instant::now();
     let about = command.about();
+    let span = command.span.clone();
+    let span = span.map(|span| CommandSpan::new(span, about.operation.clone(), command.parts.method.clone()));
     let asked = fetch::head(&command);
     let accepted = Accepted::of(&command.parts.headers);
     let answer = answer(shared.clone(), command, inner).await.for_codings(&accepted);
@@ -123,7 +126,10 @@ where
     observe::added(&about, begun.elapsed().saturating_sub(answer.facts.handler_time));
     match answer.facts.decision {
         None | Some(AnswerDecision::Executed | AnswerDecision::Reacquired) => {}
-        Some(decision) => observe::decision(&shared.labels, &about, decision, &answer.facts),
+        Some(decision) => shared.observer.decision(&about, decision, &answer.facts),
+    }
+    if let Some(span) = span {
+        span.answered(answer.facts, answer.status());
     }
     answer
 }
@@ -143,6 +149,9 @@ where
     }
     if let Err(shortfall) = shared.store.tier().check(policy.needs_tier) {
         return recall::below_tier(&shared, &command, shortfall).await;
+    }
+    if shared.is_held(&command.rule, &command.command.scope.principal).await {
+        return recall::held(&shared, &command).await;
     }
     let Some(active) = shared.running.enter() else { return problems::shutting_down(&policy) };
     let new_key = match admission::admit(&shared, &command).await {

@@ -31,6 +31,11 @@ pub(crate) async fn settle(shared: Arc<Shared>, acquired: Box<Acquired>, execute
     let seen = observation(&acquired, &ran);
     let mut answer = match write(&shared, &acquired, settlement, &kept, seen.as_deref()).await {
         Ok(answer) if answer.decision == Decision::Applied => {
+            let given_up = match settlement {
+                Settlement::Abandon(reason) => Some(reason),
+                Settlement::Complete | Settlement::Fail(_) | Settlement::Release(_) => None,
+            };
+            observe::became_unknown(&acquired.rule.label, &answer, given_up);
             let settled = Arc::new((answer.record.unwrap_or_else(|| (**record).clone()), answer.now));
             let (record, now) = &*settled;
             if record.result.is_some() {
@@ -44,6 +49,7 @@ pub(crate) async fn settle(shared: Arc<Shared>, acquired: Box<Acquired>, execute
         }
         Ok(answer) => {
             registered.done(None);
+            observe::became_unknown(&acquired.rule.label, &answer, None);
             observe::zombie(about);
             tracing::warn!(operation_id = %record.operation_id, "an executor was fenced: the record stands");
             fenced_answer(&shared, record, &answer, policy)
@@ -63,6 +69,7 @@ pub(crate) async fn settle(shared: Arc<Shared>, acquired: Box<Acquired>, execute
         }
     };
     answer.facts.decision = Some(decision);
+    answer.facts.epoch = Some(record.head.epoch);
     answer.facts.handler_time = time;
     if let Some(late) = late {
         tokio::spawn(late::listen(shared, acquired, late));
@@ -93,7 +100,7 @@ fn own_answer(record: &Record, ran: HandlerResult, settlement: Settlement, polic
         HandlerResult::NotExecuted => {
             let detail = "The service that carries out the command could not be reached. Nothing ran.";
             let problem = Problem::new(ProblemKind::UpstreamUnreachable, detail).about(record.operation_id);
-            Answer::problem(&problem, policy.profile)
+            Answer::problem(&problem, policy.profile).about(record)
         }
         HandlerResult::Failed(reason, _) => {
             let (status, detail) = match reason {
@@ -105,7 +112,7 @@ fn own_answer(record: &Record, ran: HandlerResult, settlement: Settlement, polic
                 }
                 _ => (StatusCode::BAD_GATEWAY, "The command was begun and its answer broke off."),
             };
-            problems::outcome_unknown(record.operation_id, status, detail, policy)
+            problems::outcome_unknown(record.operation_id, status, detail, policy).about(record)
         }
     }
 }

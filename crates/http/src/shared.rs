@@ -7,7 +7,8 @@ use std::time::Duration;
 use http::HeaderMap;
 use http::uri::Authority;
 use semel_core::{
-    Clock, Evidence, Fingerprint, FingerprintInput, Ids, Principal, Problem, Record, Store, StoreError,
+    Clock, Evidence, Fingerprint, FingerprintInput, Ids, OperationName, Principal, Problem, Record, Store,
+    StoreError, Tracer,
 };
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -17,10 +18,11 @@ use crate::ask::Ask;
 use crate::body::BodyRoom;
 use crate::cache::ReplayCache;
 use crate::deadline;
+use crate::holds::HoldBoard;
 use crate::identity::{Authorize, Identify};
-use crate::observe::{self, Labels};
-use crate::operations::Operations;
-use crate::quotas::{Quotas, UsedUp};
+use crate::observe::{self, Observer};
+use crate::operations::{CommandRule, Operations};
+use crate::quotas::Quotas;
 use crate::running::Running;
 use crate::shares::Shares;
 
@@ -57,7 +59,11 @@ pub(crate) struct Shared {
     pub(crate) store_timeout: Duration,
     /// The timeout for the body of a request to arrive.
     pub(crate) body_timeout: Duration,
-    pub(crate) labels: Labels,
+    pub(crate) observer: Observer,
+    /// Takes the spans of commands.
+    pub(crate) tracer: Option<Arc<dyn Tracer>>,
+    /// The targets that operators hold.
+    pub(crate) holds: Option<Arc<HoldBoard>>,
     pub(crate) quotas: Option<Arc<Quotas>>,
 }
 
@@ -66,12 +72,23 @@ impl Shared {
     pub(crate) async fn look_up(&self, principal: &Principal) -> Result<(), Problem> {
         let Some(quotas) = &self.quotas else { return Ok(()) };
         match quotas.look_up(principal).await {
-            Ok(taken) => taken.map_err(UsedUp::problem),
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(used_up)) => {
+                self.observer.quota_exceeded(principal, used_up.whose, used_up.exceeded.limit);
+                Err(used_up.problem())
+            }
             Err(error) => {
                 tracing::warn!(%error, "a quota could not be checked: nothing is looked up");
                 Err(problems::store_unavailable_problem())
             }
         }
+    }
+
+    /// Returns true if commands of this rule and tenant must not begin.
+    pub(crate) async fn is_held(&self, rule: &CommandRule, principal: &Principal) -> bool {
+        let Some(board) = &self.holds else { return false };
+        board.ready().await;
+        board.holds_command(principal.tenant(), rule.names().map(OperationName::as_str))
     }
 
     /// Adds `bytes` to the stored size of the record's principal.

@@ -12,8 +12,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Request;
 use semel_core::{
-    Change, Decision, Epoch, Fence, KeyRules, KeySyntax, OperationId, Reason, Record, Scope, StoreError,
-    Waiting, WaitingSearch,
+    Change, Decision, Epoch, Fence, KeyRules, KeySyntax, OperationId, OperationName, Reason, Record, Scope,
+    StoreError, Waiting, WaitingSearch,
 };
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
@@ -21,16 +21,19 @@ use tokio::time::Instant;
 use tower::Service;
 
 use crate::acquired::{Acquired, Unexecuted};
+use crate::answer::AnswerFacts;
 use crate::body::{self, Body, BoxError};
 use crate::command;
 use crate::execute;
 use crate::execution::AskedAt;
 use crate::handler::Handler;
+use crate::holds::HoldBoard;
 use crate::operations::CommandRule;
 use crate::persist;
 use crate::settle;
 use crate::shared::Shared;
 use crate::shares::Share;
+use crate::spans::{self, OpenSpan};
 
 /// The backoff of a command that provably did not run, at first and at last. It is drawn from the upper half.
 const FIRST_RETRY: Duration = Duration::from_secs(2);
@@ -71,6 +74,8 @@ pub struct Worker<S> {
     search: WaitingSearch,
     /// True after a failed start: the search is past that command, and has to begin again.
     failed_starts: Arc<AtomicBool>,
+    /// The version of the holds at the last look: after a change, commands that were passed over may run.
+    holds_seen: u64,
     /// The time at which commands that were passed over are tried again.
     look_again: Instant,
     /// Commands that cannot run here, as far as the log names them.
@@ -115,6 +120,8 @@ enum Fit {
     Here(Box<ReadyCommand>),
     /// The command is being started already.
     InHand,
+    /// An operator holds its operation or its tenant.
+    Held,
     /// There is no memory for its body.
     NotNow,
     /// The command cannot run here.
@@ -142,6 +149,7 @@ impl<S> Worker<S> {
             starting: HashMap::new(),
             search,
             failed_starts: Arc::default(),
+            holds_seen: 0,
             look_again: Instant::now() + LOOK_AGAIN,
             named: HashSet::new(),
         }
@@ -219,6 +227,13 @@ impl<S> Worker<S> {
             self.search.forget();
             self.look_again = Instant::now() + LOOK_AGAIN;
         }
+        if let Some(board) = self.shared.holds.clone() {
+            board.ready().await;
+            let version = board.version();
+            if std::mem::replace(&mut self.holds_seen, version) != version {
+                self.search.forget();
+            }
+        }
         // Only this worker takes places, so there will not be fewer.
         self.search.begin(1 + places.available_permits());
         while let Some(filter) = self.search.page() {
@@ -236,7 +251,7 @@ impl<S> Worker<S> {
                         self.search.leave(&at);
                         continue;
                     }
-                    Fit::Never => {
+                    Fit::Held | Fit::Never => {
                         self.search.pass_over(&at, page.now);
                         continue;
                     }
@@ -281,6 +296,11 @@ impl<S> Worker<S> {
                 return Fit::Never;
             }
         };
+        let names = rule.names().chain([&record.operation]).map(OperationName::as_str);
+        let is_held = |board: &Arc<HoldBoard>| board.holds_command(record.principal.tenant(), names);
+        if self.shared.holds.as_ref().is_some_and(is_held) {
+            return Fit::Held;
+        }
         let body = Body::full(kept.body.clone());
         let mut room = self.shared.room.of(&record.principal);
         if !room.grow(kept.body.len()) {
@@ -356,12 +376,19 @@ async fn carry_out<S, R>(
         return;
     }
     let unexecuted = Unexecuted::Requeue(retry_after(&record));
-    let acquired = Box::new(Acquired { record, rule: job.rule, asked, unexecuted });
+    let span = shared.tracer.as_ref().map(|tracer| OpenSpan::alone(tracer, &*shared.clock));
+    let (mut facts, label) = (AnswerFacts::about(&record), job.rule.label.clone());
+    let acquired = Box::new(Acquired { record, rule: job.rule, asked, unexecuted, span: span.clone() });
     let answer = match execute::execute(&shared, &acquired, job.request, inner).await {
         Ok(executed) => settle::settle(shared, acquired, executed).await,
         Err(answer) => *answer,
     };
     drop(job.room);
+    if let Some(span) = span {
+        facts.state = answer.facts.state.or(facts.state);
+        facts.decision = answer.facts.decision;
+        spans::worked(&span, "execution", &label, &facts, None);
+    }
     // No client reads the answer. A body that is not stored is read to its end, so that its sender is not cut off.
     body::drain(answer.response.into_body()).await;
 }

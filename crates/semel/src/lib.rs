@@ -85,7 +85,8 @@ pub use semel_core::policy;
 pub use semel_core::quota;
 pub use semel_core::{Backend, Policy, Principal, Store, Tier};
 pub use semel_http::{
-    Authenticated, Body, Builder, ConfigError, Denied, Execution, Idempotency, IdempotencyLayer, Maintained,
+    Authenticated, Body, Builder, BusyCallers, BusyMinutes, CallerCount, CallerRanking, CallerRankings,
+    ConfigError, Denied, Execution, HoldBoard, HotKey, Idempotency, IdempotencyLayer, Maintained,
     Maintenance, NotExecuted, Operation, Outcome, Refetch, Shutdown, Stop, Worker, WorkerOptions,
 };
 #[cfg(feature = "encryption")]

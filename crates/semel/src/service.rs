@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use semel_core::{Backend, StoreError};
-use semel_http::{Builder, IdempotencyLayer, Maintained, Maintenance, Shutdown, Worker, WorkerOptions};
+use semel_http::{
+    Builder, HoldBoard, IdempotencyLayer, Maintained, Maintenance, Shutdown, Worker, WorkerOptions,
+};
 
 /// Time for which running commands are waited for when [`Semel::serve`] is told to stop.
 #[cfg(feature = "axum")]
@@ -45,17 +47,21 @@ pub struct Semel {
     layer: IdempotencyLayer,
     store: Arc<dyn Backend>,
     maintenance: Maintenance,
+    holds: Arc<HoldBoard>,
 }
 
 impl Semel {
     /// Returns a builder on this store, which [`open`](crate::open) opens. Building starts nothing.
     pub fn builder(store: Arc<dyn Backend>) -> Builder<Semel> {
-        let kept = store.clone();
-        let finish = |layer: IdempotencyLayer| {
-            let named = layer.operation_names().map(str::to_owned).collect();
-            Semel { layer, store: kept, maintenance: Maintenance { named, ..Maintenance::default() } }
+        let holds = HoldBoard::new(store.clone());
+        let (kept, board) = (store.clone(), holds.clone());
+        let finish = |layer: IdempotencyLayer| Semel {
+            layer,
+            store: kept,
+            maintenance: Maintenance::default(),
+            holds: board,
         };
-        Builder::new(store.clone(), finish).evidence(store.clone()).usage(store)
+        Builder::new(store.clone(), finish).evidence(store.clone()).usage(store).holds(holds)
     }
 
     /// Changes the intervals of the work in the background.
@@ -75,10 +81,20 @@ impl Semel {
         self.store.clone()
     }
 
-    /// Starts the work in the background: expired leases are swept, expired records deleted. It stops when the result is dropped.
-    /// For a service that does not call [`serve`](Semel::serve).
+    /// Returns the holds of the store, for workers and reconcilers that obey them.
+    pub fn holds(&self) -> Arc<HoldBoard> {
+        self.holds.clone()
+    }
+
+    /// Starts the work in the background: expired leases are swept, expired records deleted, holds read. It stops when the result
+    /// is dropped. For a service that does not call [`serve`](Semel::serve).
     pub fn start(&self) -> Background {
-        Background(tokio::spawn(self.maintenance.clone().run(self.store.clone())))
+        let maintenance =
+            self.layer.maintain(self.maintenance.clone(), self.store.clone(), self.store.clone().outbox());
+        let holds = self.holds.clone();
+        Background(tokio::spawn(async move {
+            tokio::join!(maintenance, holds.run());
+        }))
     }
 
     /// Does the work in the background once, for tests with a clock of their own.
@@ -86,7 +102,7 @@ impl Semel {
     /// # Errors
     /// If the store fails.
     pub async fn upkeep_once(&self) -> Result<Maintained, StoreError> {
-        self.maintenance.once(&*self.store).await
+        self.layer.maintain_once(&self.maintenance, &*self.store).await
     }
 
     /// Returns a worker that executes asynchronous commands with `app`, the service that the layer is put around. Run it in a

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use semel_core::outbox::{Outbox, RetryTerms, Take};
-use semel_core::{Ids, RandomIds};
+use semel_core::{Clock, Ids, RandomIds, SystemClock};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
@@ -62,7 +62,11 @@ pub struct OutboxWorker {
     options: OutboxWorkerOptions,
     stop: watch::Sender<bool>,
     wake: Arc<Notify>,
+    held_sinks: Box<HeldSinks>,
 }
+
+/// Returns the kinds of messages whose delivery an operator holds.
+type HeldSinks = dyn Fn() -> Vec<String> + Send + Sync;
 
 /// Handle that makes a worker look for messages at once, or a completer for commands.
 #[derive(Clone)]
@@ -112,7 +116,14 @@ impl OutboxWorker {
             options,
             stop: watch::Sender::new(false),
             wake: Arc::default(),
+            held_sinks: Box::new(Vec::new),
         }
+    }
+
+    /// Takes no messages of the kinds that `held` returns: they wait, and use up no tries. Later messages of their commands wait
+    /// behind them. With a board of holds: `.hold_sinks(move || board.held_sinks())`.
+    pub fn hold_sinks(self, held: impl Fn() -> Vec<String> + Send + Sync + 'static) -> OutboxWorker {
+        OutboxWorker { held_sinks: Box::new(held), ..self }
     }
 
     /// Returns a handle that stops the worker.
@@ -128,6 +139,7 @@ impl OutboxWorker {
     /// Works until it is stopped, and then until the running tries end, at most for `drain`. If the future is dropped,
     /// running tries are aborted, and their messages are retried when their leases expire.
     pub async fn run(self) -> Drained {
+        metrics::begin_metrics();
         let mut stopped = self.stop.subscribe();
         let mut running = JoinSet::new();
         let mut poll = interval(self.options.poll.max(Duration::from_millis(1)));
@@ -169,7 +181,8 @@ impl OutboxWorker {
         }
         // Read before the store starts the lease, so that the worker's clock never lags behind the store's.
         let until = Instant::now() + (self.options.lease - self.options.timeout / 2);
-        let take = Take { token: RandomIds.attempt_token(), lease: self.options.lease, limit };
+        let (token, lease, except) = (RandomIds.attempt_token(), self.options.lease, (self.held_sinks)());
+        let take = Take { token, lease, limit, except };
         match self.delivery.outbox.take(&take).await {
             Ok(messages) => {
                 for message in messages {
@@ -185,7 +198,7 @@ impl OutboxWorker {
 /// Counts messages, and deletes those that were delivered long ago.
 async fn look_after(outbox: Arc<dyn Outbox>, retention: Duration) {
     match outbox.depth().await {
-        Ok(depth) => metrics::depth(depth),
+        Ok(depth) => metrics::depth(depth, SystemClock.now()),
         Err(error) => tracing::warn!(%error, "messages cannot be counted"),
     }
     for _ in 0..REAP_BATCHES {

@@ -20,6 +20,7 @@ use super::steps::HeldCommand;
 use crate::deadline::{CANCEL_DEADLINE, DATABASE_DEADLINE};
 use crate::outbox::chance;
 use crate::settle::{completion, decided, executed, rolled_back};
+use crate::unknown;
 
 /// Pauses before each try of a write.
 const PAUSES: [Duration; 4] =
@@ -136,6 +137,13 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
             settled = settle(&*self.store, &record.id, &completion(&bare, fence, reply)).await;
         }
         let released = matches!(change.event(), Event::Release { .. });
+        if let Ok(answer) = &settled {
+            let given_up = match change.event() {
+                Event::Abandon { reason, .. } if answer.decision == Decision::Applied => Some(*reason),
+                _ => None,
+            };
+            unknown::observe(answer, given_up);
+        }
         match (settled, ending) {
             (
                 Ok(StoreAnswer { decision: Decision::Applied, record: Some(settled), now, .. }),
@@ -166,7 +174,7 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
 fn told(record: &Record, found: Option<Record>, now: Timestamp) -> Transacted {
     let look = Event::Look { fingerprint: record.head.fingerprint };
     let decision = transition(found.as_ref().map(|found| &found.head), &look, now).decision;
-    decided(StoreAnswer { decision, record: found, now, holder: None })
+    decided(StoreAnswer { decision, record: found, now, holder: None, lapse: None })
 }
 
 /// Returns the outcome "in progress": another executor resumes the command when its lease has expired.
@@ -222,13 +230,14 @@ async fn keep(
         let renewal = Change::renew(record.head.fence());
         // Bounded by the lease and not by the store's own timeout: one lost answer must not cost the lease.
         let renewed = tokio::time::timeout(third, store.apply(&record.id, &renewal)).await;
-        match renewed.map(|answer| answer.map(|answer| answer.decision)) {
-            Ok(Ok(Decision::Applied)) => {
+        match renewed {
+            Ok(Ok(StoreAnswer { decision: Decision::Applied, .. })) => {
                 lease.renewed(asked, length);
                 pause = third;
             }
             // Another executor has the command: no write of this run counts any more.
-            Ok(Ok(_)) => {
+            Ok(Ok(answer)) => {
+                unknown::observe(&answer, None);
                 lease.lost();
                 is_ours = false;
             }

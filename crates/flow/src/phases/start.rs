@@ -82,7 +82,7 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
         let Some(record) = found.record else { return in_progress() };
         let look = Event::Look { fingerprint: command.fingerprint };
         let decision = transition(Some(&record.head), &look, found.now).decision;
-        decided(StoreAnswer { decision, record: Some(record), now: found.now, holder: None })
+        decided(StoreAnswer { decision, record: Some(record), now: found.now, holder: None, lapse: None })
     }
 }
 

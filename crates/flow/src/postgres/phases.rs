@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use bytes::Bytes;
 use semel_core::{Mark, Upkeep};
-use semel_stores::postgres::{self as store, DbError, Hold};
+use semel_stores::postgres::{self as store, CommandLock, DbError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::Mutex;
@@ -129,16 +129,16 @@ impl PostgresTransactions {
         let local = sealed.map_err(|why| LocalEnded::NotCommitted(why.to_string()))?;
         let writing = async {
             let mut joined = tx.joined();
-            let hold = store::hold(&mut joined, &held.record, held.fence).await?;
-            if let Hold::Held { partly_done } = hold {
+            let hold = store::lock_fenced(&mut joined, &held.record, held.fence).await?;
+            if let CommandLock::Held { partly_done } = hold {
                 store::mark(&mut joined, &held.record, held.command, &local, partly_done).await?;
             }
-            Ok::<Hold, DbError>(hold)
+            Ok::<CommandLock, DbError>(hold)
         };
         match tokio::time::timeout(DATABASE_DEADLINE, writing).await {
-            Ok(Ok(Hold::Held { .. })) => Ok(output),
-            Ok(Ok(Hold::Fenced)) => Err(LocalEnded::Fenced),
-            Ok(Ok(Hold::Ended)) => {
+            Ok(Ok(CommandLock::Held { .. })) => Ok(output),
+            Ok(Ok(CommandLock::Fenced)) => Err(LocalEnded::Fenced),
+            Ok(Ok(CommandLock::Ended)) => {
                 Err(LocalEnded::Broken("the work ended its transaction itself".to_owned()))
             }
             Ok(Err(error)) => Err(LocalEnded::NotCommitted(error.to_string())),
@@ -187,7 +187,8 @@ impl PostgresTransactions {
     async fn ask_about(&self, held: &HeldCommand, name: &str) -> Result<Option<bool>, DbError> {
         let mut tx = self.begin_phase(DATABASE_DEADLINE).await?;
         let mut joined = tx.joined();
-        let Hold::Held { .. } = store::hold(&mut joined, &held.record, held.fence).await? else {
+        let CommandLock::Held { .. } = store::lock_fenced(&mut joined, &held.record, held.fence).await?
+        else {
             return Ok(None);
         };
         let is_there = store::confirm_phase(&mut joined, held.command, name).await?;
@@ -213,8 +214,10 @@ impl PostgresTransactions {
     async fn try_to_write(&self, held: &HeldCommand, mark: &Mark) -> Result<bool, DbError> {
         let mut tx = self.begin_phase(DATABASE_DEADLINE).await?;
         let mut joined = tx.joined();
-        let hold = store::hold(&mut joined, &held.record, held.fence).await;
-        let Hold::Held { partly_done } = hold.map_err(DbError::not_committed)? else { return Ok(false) };
+        let hold = store::lock_fenced(&mut joined, &held.record, held.fence).await;
+        let CommandLock::Held { partly_done } = hold.map_err(DbError::not_committed)? else {
+            return Ok(false);
+        };
         let written = store::mark(&mut joined, &held.record, held.command, mark, partly_done).await;
         let written = written.map_err(DbError::not_committed)?;
         if !written {

@@ -13,6 +13,7 @@ use super::look_up::Finding;
 use super::looker::Looker;
 use super::metrics;
 use super::notes::{bounded, resolved_by};
+use super::span::LookUpSpan;
 use super::statements::UsedStatements;
 
 /// Reason why a look-up that finds nothing releases no key.
@@ -63,6 +64,18 @@ pub enum LookUpOutcome {
 }
 
 impl LookUpOutcome {
+    /// Returns the name of the outcome in traces.
+    const fn as_str(&self) -> &'static str {
+        match self {
+            LookUpOutcome::Resolved(_) => "resolved",
+            LookUpOutcome::Again { .. } => "again",
+            LookUpOutcome::GivenUp { .. } => "given_up",
+            LookUpOutcome::Overtaken => "overtaken",
+            LookUpOutcome::NotUnknown(_) => "not_unknown",
+            LookUpOutcome::Failed { .. } => "failed",
+        }
+    }
+
     /// Returns true if the command is still unknown, as far as this look-up can tell.
     pub fn is_unknown(&self) -> bool {
         match self {
@@ -93,11 +106,15 @@ struct PostponedCommand {
 impl Looker {
     /// Looks a command up. The note names the operator who asked for it, if any.
     pub(super) async fn look(&self, record: &Record, note: Option<Note>) -> LookUpResult {
+        let span = self.tracer.as_ref().map(LookUpSpan::begin);
         let outcome = match self.hold(record, note).await {
             Ok(Ok(held)) => self.look_while_held(&held).await,
             Ok(Err(outcome)) => outcome,
             Err(error) => self.failed(record, &error),
         };
+        if let Some(span) = span {
+            span.end(record, outcome.as_str());
+        }
         LookUpResult { operation_id: record.operation_id, operation: record.operation.clone(), outcome }
     }
 

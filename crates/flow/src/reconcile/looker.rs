@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use semel_core::reconcile::{Evidence, ReconcileTerms};
-use semel_core::{Ids, Records};
+use semel_core::{Ids, Records, Tracer};
 
 use super::bounds::BoundSources;
 use super::look_up::LookUp;
@@ -21,6 +21,8 @@ pub(super) struct Looker {
     pub(super) bounds: BoundSources,
     /// Source of randomness.
     pub(super) ids: Arc<dyn Ids>,
+    /// Takes the spans of look-ups.
+    pub(super) tracer: Option<Arc<dyn Tracer>>,
 }
 
 impl Looker {

@@ -6,7 +6,7 @@ use std::time::Duration;
 pub use semel_core::reconcile::ReconcilerOptions;
 use semel_core::reconcile::{Evidence, is_dead_letter};
 use semel_core::transition::Verdict;
-use semel_core::{Filter, Ids, Note, OperationId, RandomIds, Record, Records, StateName, StoreError};
+use semel_core::{Filter, Ids, Note, OperationId, RandomIds, Record, Records, StateName, StoreError, Tracer};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -26,12 +26,16 @@ const REAP_BATCHES: usize = 20;
 const COUNT_PAGE: usize = 500;
 const COUNT_PAGES: usize = 40;
 
+/// Returns true while an operator holds the reconciler.
+type IsHeld = dyn Fn() -> bool + Send + Sync;
+
 /// Looks for evidence about commands whose outcome is unknown. Any number of reconcilers may share one store.
 pub struct Reconciler {
     looker: Arc<Looker>,
     options: ReconcilerOptions,
     /// Position at which the search for unused evidence continues.
     next: Mutex<Option<OperationId>>,
+    is_held: Box<IsHeld>,
 }
 
 /// Result of one pass.
@@ -62,28 +66,48 @@ impl Reconciler {
         };
         let (terms, timeout) = (options.terms, options.timeout);
         let (bounds, ids) = (BoundSources::default(), Arc::new(RandomIds));
-        let looker = Looker { store, evidence, look_up, settle, terms, timeout, bounds, ids };
-        Reconciler { looker: Arc::new(looker), options, next: Mutex::default() }
+        let tracer = None;
+        let looker = Looker { store, evidence, look_up, settle, terms, timeout, bounds, ids, tracer };
+        let is_held = Box::new(|| false);
+        Reconciler { looker: Arc::new(looker), options, next: Mutex::default(), is_held }
     }
 
     /// Sets the writer of verdicts.
     pub fn settle_with(self, settle: Arc<dyn Settle>) -> Reconciler {
-        let ids = self.looker.ids.clone();
-        self.made_of(settle, ids)
+        let (ids, tracer) = (self.looker.ids.clone(), self.looker.tracer.clone());
+        self.made_of(settle, ids, tracer)
+    }
+
+    /// Sets the tracer that takes a span of each look-up, with a link to the request that made the command. Without it, nothing
+    /// is traced.
+    pub fn tracer(self, tracer: Arc<dyn Tracer>) -> Reconciler {
+        let (settle, ids) = (self.looker.settle.clone(), self.looker.ids.clone());
+        self.made_of(settle, ids, Some(tracer))
+    }
+
+    /// Makes no scheduled look-ups while `is_held` returns true. Evidence that arrives is still used, and an operator can still
+    /// ask for a look-up. With a board of holds: `.hold_while(move || board.holds_reconciler())`.
+    pub fn hold_while(self, is_held: impl Fn() -> bool + Send + Sync + 'static) -> Reconciler {
+        Reconciler { is_held: Box::new(is_held), ..self }
     }
 
     /// Sets the source of random waits, so that a simulation can repeat them.
     pub fn ids(self, ids: Arc<dyn Ids>) -> Reconciler {
-        let settle = self.looker.settle.clone();
-        self.made_of(settle, ids)
+        let (settle, tracer) = (self.looker.settle.clone(), self.looker.tracer.clone());
+        self.made_of(settle, ids, tracer)
     }
 
-    fn made_of(self, settle: Arc<dyn Settle>, ids: Arc<dyn Ids>) -> Reconciler {
+    fn made_of(
+        self,
+        settle: Arc<dyn Settle>,
+        ids: Arc<dyn Ids>,
+        tracer: Option<Arc<dyn Tracer>>,
+    ) -> Reconciler {
         let Looker { store, evidence, look_up, terms, timeout, .. } = &*self.looker;
         let (store, evidence, look_up) = (store.clone(), evidence.clone(), look_up.clone());
         let bounds = self.looker.bounds.clone();
-        let looker =
-            Looker { store, evidence, look_up, settle, terms: *terms, timeout: *timeout, bounds, ids };
+        let (terms, timeout) = (*terms, *timeout);
+        let looker = Looker { store, evidence, look_up, settle, terms, timeout, bounds, ids, tracer };
         Reconciler { looker: Arc::new(looker), ..self }
     }
 
@@ -95,6 +119,7 @@ impl Reconciler {
     /// Works until `stop` returns. Running look-ups are then aborted; their commands are due again when their
     /// postponement ends.
     pub async fn run(&self, stop: impl Future<Output = ()>) {
+        metrics::begin_metrics();
         let mut pass = interval(self.options.interval.max(Duration::from_millis(1)));
         pass.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut upkeep = interval(self.options.upkeep.max(Duration::from_millis(1)));
@@ -126,6 +151,9 @@ impl Reconciler {
         let mut report = ReconcileReport::default();
         self.use_evidence(&mut report).await;
         for _ in 0..MAX_BATCHES {
+            if (self.is_held)() {
+                break;
+            }
             let due = match self.looker.store.due_to_reconcile(self.options.batch).await {
                 Ok(due) => due,
                 Err(error) => {
@@ -238,11 +266,11 @@ impl Reconciler {
         let mut count = 0;
         for _ in 0..COUNT_PAGES {
             let page = self.looker.store.list(&filter).await?;
-            count += page.iter().filter(|record| is_dead_letter(&record.head.state)).count();
-            match page.last() {
-                Some(last) if page.len() == COUNT_PAGE => filter.after = Some(last.operation_id),
-                Some(_) | None => break,
+            count += page.records.iter().filter(|record| is_dead_letter(&record.head.state)).count();
+            if page.next.is_none() {
+                break;
             }
+            filter.after = page.next;
         }
         Ok(count)
     }

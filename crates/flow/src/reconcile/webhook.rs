@@ -332,6 +332,7 @@ impl Webhooks {
     /// Adds a source.
     pub fn source(mut self, source: WebhookSource) -> Result<Webhooks, SourceError> {
         source.check()?;
+        metrics::begin_source(&source.name);
         self.reconciler.bind(&source.name, source.bounds.clone());
         self.sources.insert(source.name.clone(), source);
         Ok(self)

@@ -273,7 +273,7 @@ async fn a_request_that_is_partly_done_keeps_its_reference(lab: impl Lab) {
     let body = ordered(&[("a", "pay"), ("b", "pay"), ("c", "pay"), ("d", "pay"), ("e", "pay")]);
     assert_eq!(pay(&body).to(address).await.status, StatusCode::MULTI_STATUS);
     assert_eq!(lab.counts().await.0, 3);
-    let records = lab.store().await.list(&Filter::default()).await.expect("they can be read");
+    let records = lab.store().await.list(&Filter::default()).await.expect("they can be read").records;
     let whole = records.iter().find(|record| record.operation.as_str() == "payments.batch");
     let head = whole.expect("it is there").head;
     assert_eq!((head.state.name(), head.reason), (StateName::FailedRetryable, Reason::PartlyDone));

@@ -26,7 +26,7 @@ async fn a_foreign_key_set_null_blocks_neither_rerun_nor_reaping(lab: impl Lab) 
     assert_eq!(lab.number("SELECT count(*) FROM orders").await, 2);
     assert_eq!(lab.number("SELECT count(operation_id) FROM orders").await, 1);
     lab.expire().await;
-    assert_eq!(lab.store().await.reap(10).await.expect("it reaps"), 1);
+    assert_eq!(lab.store().await.reap(10).await.expect("it reaps").len(), 1);
     assert_eq!(lab.number("SELECT count(operation_id) FROM orders").await, 0);
     assert_eq!(lab.number("SELECT count(*) FROM orders").await, 2, "the service's rows are all there");
 }
@@ -36,7 +36,7 @@ async fn a_restricting_foreign_key_keeps_its_record(lab: impl Lab) {
     assert!(lab.see(&command("key"), pays().then(Step::Sql(ORDER))).await.executed());
     assert!(lab.see(&command("other"), pays()).await.executed());
     lab.expire().await;
-    assert_eq!(lab.store().await.reap(10).await.expect("it reaps"), 1, "only the one without an order");
+    assert_eq!(lab.store().await.reap(10).await.expect("it reaps").len(), 1, "only the one without an order");
     assert_eq!(lab.counts().await, (2, 2, 1));
     // The record cannot be replaced, so nothing runs.
     assert_eq!(lab.see(&command("key"), pays()).await, Saw::Unavailable);

@@ -146,6 +146,7 @@ async fn transact_by_hand<L: Lab>(
         business_reference: None,
         former: Arc::default(),
         policy: Arc::new(Policy::default()),
+        trace: None,
     };
     lab.transact(&command, pays()).await.into_response()
 }

@@ -156,6 +156,7 @@ pub(crate) fn command_with(key: &str, change: impl FnOnce(&mut Policy)) -> Comma
         business_reference: None,
         former: Arc::default(),
         policy: Arc::new(policy),
+        trace: None,
     }
 }
 

@@ -30,6 +30,7 @@ mod records;
 mod rides;
 mod round_trips;
 mod sealed;
+mod signals;
 mod sqlite;
 mod standbys;
 mod webhooks;

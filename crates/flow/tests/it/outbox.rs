@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use semel_core::outbox::{
-    Depth, Intervention, Message, MessageFilter, MessageState, Next, Outbox, RetryTerms, Take, Tried,
+    Intervention, Message, MessageFilter, MessageState, Next, Outbox, RetryTerms, Take, Tried,
 };
 use semel_core::{Ids, Note, RandomIds};
 use semel_flow::outbox::{Drained, OutboxWorker, OutboxWorkerOptions, Sink, StopHandle};
@@ -22,6 +22,7 @@ both!(
     several_workers_never_have_the_same_message,
     a_command_that_is_rolled_back_sends_nothing,
     a_poison_message_does_not_stop_the_others,
+    messages_of_held_kinds_wait_and_others_go_out,
     a_dead_message_holds_back_those_behind_it_until_it_is_retried,
     a_discarded_message_is_never_sent_and_frees_those_behind_it,
     a_leased_message_cannot_be_retried_or_discarded,
@@ -167,7 +168,12 @@ async fn only(outbox: &Arc<dyn Outbox>) -> Message {
 }
 
 async fn take(outbox: &Arc<dyn Outbox>) -> Vec<Message> {
-    let take = Take { token: RandomIds.attempt_token(), lease: Duration::from_secs(60), limit: 10 };
+    take_except(outbox, &[]).await
+}
+
+async fn take_except(outbox: &Arc<dyn Outbox>, kinds: &[&str]) -> Vec<Message> {
+    let except = kinds.iter().map(|kind| (*kind).to_owned()).collect();
+    let take = Take { token: RandomIds.attempt_token(), lease: Duration::from_secs(60), limit: 10, except };
     outbox.take(&take).await.expect("they can be taken")
 }
 
@@ -247,7 +253,25 @@ async fn a_poison_message_does_not_stop_the_others(lab: impl Lab) {
     until_count(&lab, "dead", 1).await;
     worker.end().await;
     assert_eq!(count(&lab, "pending").await, 3);
-    assert_eq!(kept.outbox().depth().await.expect("it counts"), Depth { pending: 3, dead: 1 });
+    let depth = kept.outbox().depth().await.expect("it counts");
+    assert_eq!((depth.pending, depth.dead), (3, 1));
+    assert!(depth.oldest_pending.is_some());
+}
+
+async fn messages_of_held_kinds_wait_and_others_go_out(lab: impl Lab) {
+    for key in 0..70 {
+        send(&lab, &format!("held-{key}"), &["held", "behind"]).await;
+    }
+    send(&lab, "free", &["free", "held"]).await;
+    let (kept, held) = (lab.kept().await, ["other", "held"]);
+    let outbox = kept.outbox();
+    let taken = take_except(&outbox, &held).await;
+    assert_eq!(taken.iter().map(|message| message.kind.as_str()).collect::<Vec<_>>(), ["free"]);
+    assert_eq!(take_except(&outbox, &held).await, [], "what is behind a held one waits too");
+    assert_eq!(lab.number("SELECT max(attempts) FROM semel_outbox WHERE kind <> 'free'").await, 0);
+    let lifted = take(&outbox).await;
+    assert_eq!(lifted.len(), 10);
+    assert!(lifted.iter().all(|message| message.kind == "held"), "{lifted:?}");
 }
 
 /// Lets a worker give up the first of two messages.

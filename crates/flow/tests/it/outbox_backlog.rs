@@ -53,7 +53,12 @@ async fn push(lab: &impl Lab, key: &str, kinds: &[&'static str]) {
 }
 
 async fn take(outbox: &Arc<dyn Outbox>) -> Vec<Message> {
-    let take = Take { token: RandomIds.attempt_token(), lease: Duration::from_secs(60), limit: 10 };
+    let take = Take {
+        token: RandomIds.attempt_token(),
+        lease: Duration::from_secs(60),
+        limit: 10,
+        except: Vec::new(),
+    };
     outbox.take(&take).await.expect("they can be taken")
 }
 

@@ -49,7 +49,7 @@ both!(
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-async fn start<D: Clone + Send + Sync + 'static>(phases: &Phases<D>, command: &Command) -> Saw {
+pub(crate) async fn start<D: Clone + Send + Sync + 'static>(phases: &Phases<D>, command: &Command) -> Saw {
     saw(&phases.start(command, "ride 7").await)
 }
 

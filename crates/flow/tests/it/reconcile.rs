@@ -133,7 +133,7 @@ fn outcome(report: &ReconcileReport) -> &LookUpOutcome {
     &report.looks[0].outcome
 }
 
-fn created() -> LookUpAnswer {
+pub(crate) fn created() -> LookUpAnswer {
     LookUpAnswer::Executed(sample::created("charged"))
 }
 

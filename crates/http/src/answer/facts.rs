@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use semel_core::{Epoch, OperationId, Record, StateName};
+use semel_core::{Epoch, OperationId, Record, StateName, TraceContext};
 
 /// The way in which a command was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,20 @@ pub enum AnswerDecision {
 }
 
 impl AnswerDecision {
+    /// Every decision.
+    pub(crate) const ALL: [AnswerDecision; 10] = [
+        AnswerDecision::Accepted,
+        AnswerDecision::Executed,
+        AnswerDecision::Reacquired,
+        AnswerDecision::Replayed,
+        AnswerDecision::Mismatch,
+        AnswerDecision::InProgress,
+        AnswerDecision::Unknown,
+        AnswerDecision::Expired,
+        AnswerDecision::Refused,
+        AnswerDecision::StoreError,
+    ];
+
     /// Returns the decision of an attempt that runs.
     pub(crate) const fn of_attempt(epoch: Epoch) -> AnswerDecision {
         if epoch > 1 { AnswerDecision::Reacquired } else { AnswerDecision::Executed }
@@ -100,6 +114,10 @@ pub struct AnswerFacts {
     pub operation_id: Option<OperationId>,
     /// The time that the handler took.
     pub handler_time: Duration,
+    /// The attempt that the record is in, if the answer was made from one.
+    pub(crate) epoch: Option<Epoch>,
+    /// The trace of the request that made the record.
+    pub(crate) first_trace: Option<TraceContext>,
     /// True for the document of an operation, and for an answer at one of the layer's own paths.
     pub(crate) is_document: bool,
 }
@@ -112,8 +130,17 @@ impl AnswerFacts {
 
     /// Returns the facts that a record tells.
     pub(crate) fn about(record: &Record) -> AnswerFacts {
-        let (state, operation_id) = (Some(record.head.state.name()), Some(record.operation_id));
-        AnswerFacts { state, operation_id, ..AnswerFacts::default() }
+        let mut facts = AnswerFacts::default();
+        facts.tell(record);
+        facts
+    }
+
+    /// Takes over what a record tells.
+    pub(crate) fn tell(&mut self, record: &Record) {
+        self.state = Some(record.head.state.name());
+        self.operation_id = Some(record.operation_id);
+        self.epoch = Some(record.head.epoch);
+        self.first_trace = record.trace;
     }
 
     /// Returns true for an answer of the layer itself: a problem, the document of an operation, or an answer at one of its own

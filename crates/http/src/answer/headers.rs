@@ -24,6 +24,9 @@ pub(crate) const OUTCOME: HeaderName = HeaderName::from_static("semel-outcome");
 /// The `Retry-After` of a command that runs, or of a failure that passes.
 pub(crate) const SOON: Duration = Duration::from_secs(1);
 
+/// The `Retry-After` of a command that is held: a hold is lifted by a person.
+pub(crate) const HELD: Duration = Duration::from_secs(10);
+
 /// Removes from a handler's response the fields that only Semel sets.
 pub(crate) fn strip_own(headers: &mut HeaderMap) {
     for name in [REPLAYED, REPLAYED_STRIPE, OUTCOME, BODY] {

@@ -7,7 +7,7 @@ use semel_core::problem::ProblemKind;
 use semel_core::{OperationId, Problem, Reason, Record, TierTooLow};
 
 use super::document::document;
-use super::headers::{self, SOON};
+use super::headers::{self, HELD, SOON};
 use super::{Answer, AnswerDecision};
 
 /// Answers a command with a problem.
@@ -56,6 +56,12 @@ pub(crate) fn shutting_down(policy: &Policy) -> Answer {
     told(AnswerDecision::Refused, &Problem::new(ProblemKind::ShuttingDown, detail).retry_after(SOON), policy)
 }
 
+/// Answers that an operator holds the operation or the tenant: nothing ran.
+pub(crate) fn held(policy: &Policy) -> Answer {
+    let detail = "The operator of this service has stopped new commands like this one for a while.";
+    told(AnswerDecision::Refused, &Problem::new(ProblemKind::Held, detail).retry_after(HELD), policy)
+}
+
 /// Answers that the key belongs to another request, and tells nothing of that request.
 pub(crate) fn mismatch(policy: &Policy) -> Answer {
     let detail = "This key was used before with another method, path, content type or body.";
@@ -69,7 +75,7 @@ pub(crate) fn in_progress(record: &Record, policy: &Policy) -> Answer {
         InProgress::Conflict if !told_to_poll => {
             let detail = "The first request with this key has not finished yet.";
             let conflict = Problem::new(ProblemKind::InProgress, detail).about(record.operation_id);
-            told(AnswerDecision::InProgress, &conflict.retry_after(SOON), policy)
+            told(AnswerDecision::InProgress, &conflict.retry_after(SOON), policy).about(record)
         }
         InProgress::Conflict | InProgress::Accepted => {
             let mut answer = document(record, &[], StatusCode::ACCEPTED);
@@ -128,7 +134,7 @@ pub(crate) fn cut_off(policy: &Policy) -> Answer {
 /// Answers a retry of a command whose outcome is unknown.
 pub(crate) fn reconcile(record: &Record, policy: &Policy) -> Answer {
     let detail = "An earlier request with this key ended without proof of whether it took effect.";
-    outcome_unknown(record.operation_id, StatusCode::CONFLICT, detail, policy)
+    outcome_unknown(record.operation_id, StatusCode::CONFLICT, detail, policy).about(record)
 }
 
 /// Answers that the command ran, and that its response is no longer stored.
@@ -139,6 +145,7 @@ pub(crate) fn expired(record: &Record, policy: &Policy) -> Answer {
         &Problem::new(ProblemKind::RecordExpired, detail).about(record.operation_id),
         policy,
     )
+    .about(record)
 }
 
 /// Answers that another command holds the business reference. Only its own caller is told which.

@@ -49,7 +49,12 @@ async fn a_client_that_leaves_during_execution_stops_nothing() {
     // Give the server the time to notice, before the effect.
     tokio::time::sleep(Duration::from_millis(50)).await;
     lab.open_gate();
-    while lab.sqlite.list(&Filter::default()).await.expect("it lists")[0].head.state.expires_at().is_none() {
+    while lab.sqlite.list(&Filter::default()).await.expect("it lists").records[0]
+        .head
+        .state
+        .expires_at()
+        .is_none()
+    {
         tokio::task::yield_now().await;
     }
     assert_eq!((lab.count(), lab.state().await.as_str()), (1, "succeeded"));

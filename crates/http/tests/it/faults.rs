@@ -86,7 +86,7 @@ async fn a_late_release_of_a_claim_replays_the_other_execution() {
     gate.arrived().await;
     // Its release is on the way. Meanwhile the command is found not executed, and another process runs it.
     lab.sqlite.shift_clock(Duration::from_secs(60));
-    let record = lab.sqlite.list(&Filter::default()).await.expect("the store lists").remove(0);
+    let record = lab.sqlite.list(&Filter::default()).await.expect("the store lists").records.remove(0);
     let verdict = Change::resolve_not_executed(Proof::Quarantine);
     let freed = lab.sqlite.apply(&record.id, &verdict).await.expect("the store answers");
     assert_eq!(freed.decision, Decision::Applied);

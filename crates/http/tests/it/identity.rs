@@ -51,7 +51,7 @@ async fn an_extension_of_the_authentication_layer_names_the_caller() {
     assert!(!pay("{}").set("x-user", "bob").to(address).await.replayed(), "another caller, another scope");
     assert_eq!(pay("{}").without("x-user").to(address).await.problem(), problem(401, "UNAUTHENTICATED"));
     assert_eq!(pay("{}").set("x-user", "mallory").to(address).await.problem(), problem(403, "FORBIDDEN"));
-    let records = store.list(&Filter::default()).await.expect("it lists");
+    let records = store.list(&Filter::default()).await.expect("it lists").records;
     let mut callers: Vec<_> = records.iter().map(|record| record.principal.clone()).collect();
     callers.sort_by(|one, other| one.caller().cmp(other.caller()));
     let principal = |user| Principal::new("acme", user).expect("it is valid");

@@ -193,14 +193,15 @@ impl Lab {
 
     /// Returns the state of the only record.
     pub(crate) async fn state(&self) -> String {
-        let records = self.sqlite.list(&semel_core::Filter::default()).await.expect("the store lists");
+        let records =
+            self.sqlite.list(&semel_core::Filter::default()).await.expect("the store lists").records;
         assert_eq!(records.len(), 1, "there is one record");
         records[0].head.state.name().to_string()
     }
 
     /// Returns the number of records.
     pub(crate) async fn records(&self) -> usize {
-        self.sqlite.list(&semel_core::Filter::default()).await.expect("the store lists").len()
+        self.sqlite.list(&semel_core::Filter::default()).await.expect("the store lists").records.len()
     }
 }
 
@@ -287,6 +288,22 @@ fn respond(what: &str, number: usize, parts: &http::request::Parts, body: Bytes)
         .header(
             "x-semel-seen",
             parts.headers.keys().filter(|k| k.as_str().replace('_', "-").starts_with("semel-")).count(),
+        )
+        .header(
+            "x-traceparent",
+            parts
+                .headers
+                .get("traceparent")
+                .cloned()
+                .unwrap_or_else(|| "none".parse().expect("it is a value")),
+        )
+        .header(
+            "x-tracestate",
+            parts
+                .headers
+                .get("tracestate")
+                .cloned()
+                .unwrap_or_else(|| "none".parse().expect("it is a value")),
         )
         .header("x-attempt", execution.map_or(0, Execution::attempt))
         .header("x-downstream-key", execution.map_or(String::new(), |e| e.downstream_key("charge")));

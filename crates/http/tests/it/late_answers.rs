@@ -8,11 +8,15 @@ use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
 use semel_core::reconcile::CONTRADICTION;
-use semel_core::{Change, Filter, Policy, Principal, Record, Records, Store, StoredResult};
-use semel_http::{Body, BoxError, Denied, Execution, IdempotencyLayer, Outcome};
+use semel_core::{
+    Change, Filter, Policy, Principal, Record, Records, SpanRole, SpanValue, Store, StoredResult,
+};
+use semel_http::{Body, BoxError, Builder, Denied, Execution, IdempotencyLayer, Outcome};
 use semel_stores::MemoryStore;
 use tokio::sync::Semaphore;
 use tower::{Layer, ServiceExt};
+
+use crate::traces::KeptSpans;
 
 /// Stand-in for a proxy: it reports a completely sent request, and then waits for the answer.
 #[derive(Default)]
@@ -55,6 +59,10 @@ struct Lab {
 
 impl Lab {
     fn new(late_answer: Option<Duration>) -> Lab {
+        Lab::with(late_answer, |builder| builder)
+    }
+
+    fn with(late_answer: Option<Duration>, change: impl FnOnce(Builder) -> Builder) -> Lab {
         let store = Arc::new(MemoryStore::new());
         let policy = Policy {
             late_answer,
@@ -62,15 +70,14 @@ impl Lab {
             wait: Duration::ZERO,
             ..Policy::default()
         };
-        let layer = IdempotencyLayer::builder(store.clone())
+        let builder = IdempotencyLayer::builder(store.clone())
             .identify(|parts| {
                 let user = parts.headers.get("x-user").and_then(|value| value.to_str().ok());
                 Principal::new("acme", user.unwrap_or("alice")).map_err(|_| Denied::unauthenticated())
             })
             .evidence(store.clone())
-            .defaults(policy)
-            .build()
-            .expect("it is valid");
+            .defaults(policy);
+        let layer = change(builder).build().expect("it is valid");
         Lab { layer, store, calls: Arc::default(), gate: Arc::new(Semaphore::new(0)) }
     }
 
@@ -111,7 +118,7 @@ impl Lab {
     }
 
     async fn record(&self) -> Record {
-        let records = self.store.list(&Filter::default()).await.expect("it lists");
+        let records = self.store.list(&Filter::default()).await.expect("it lists").records;
         records.into_iter().next().expect("there is one")
     }
 
@@ -154,6 +161,19 @@ async fn a_late_answer_settles_its_unknown_record() {
     let replay = lab.send("alice", "k", "answer").await;
     assert_eq!(replay.status(), StatusCode::CREATED);
     assert_eq!(replay.headers()["idempotency-replayed"], "true");
+}
+
+#[tokio::test]
+async fn a_late_answer_has_a_span_that_links_to_its_request() {
+    let tracer = Arc::new(KeptSpans::default());
+    let lab = Lab::with(LONG, |builder| builder.tracer(tracer.clone()));
+    assert_eq!(lab.send("alice", "k", "answer").await.status(), StatusCode::GATEWAY_TIMEOUT);
+    let (server, call) = (tracer.take("unmatched").await, tracer.take("unmatched handler").await);
+    assert_eq!((server.error, call.error), (Some("IDEMPOTENCY_OUTCOME_UNKNOWN"), Some("timed_out")));
+    lab.gate.add_permits(1);
+    let late = tracer.take("unmatched late answer").await;
+    assert_eq!((late.role, late.parent, late.links), (SpanRole::Internal, None, vec![server.context]));
+    assert!(late.attributes.contains(&("semel.outcome", SpanValue::Text("settled".into()))));
 }
 
 #[tokio::test]
@@ -268,7 +288,8 @@ async fn one_caller_cannot_take_all_places_for_late_answers() {
     lab.alive(692).await;
     lab.gate.add_permits(692);
     lab.alive(0).await;
-    let records = lab.store.list(&Filter { limit: 1000, ..Filter::default() }).await.expect("it lists");
+    let records =
+        lab.store.list(&Filter { limit: 1000, ..Filter::default() }).await.expect("it lists").records;
     let settled = records.iter().filter(|record| record.head.state.is_terminal()).count();
     assert!(settled <= 692, "{settled}");
 }

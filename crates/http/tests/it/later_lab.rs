@@ -142,7 +142,7 @@ impl Later {
 
     /// Returns every record.
     pub(crate) async fn records(&self) -> Vec<Record> {
-        self.store.list(&Filter { limit: 1000, ..Filter::default() }).await.expect("the store lists")
+        self.store.list(&Filter { limit: 1000, ..Filter::default() }).await.expect("the store lists").records
     }
 }
 

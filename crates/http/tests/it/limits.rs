@@ -157,7 +157,7 @@ async fn active_keys_are_capped() {
     let second = lab.second_limited(of_tenant(cap)).await;
     assert!(is_over_quota(&numbered(3).to(second).await), "another node counts what is kept, too");
     lab.sqlite.shift_clock(Policy::default().ttl);
-    assert_eq!(lab.sqlite.reap(100).await.expect("it is reaped"), 2);
+    assert_eq!(lab.sqlite.reap(100).await.expect("it is reaped").len(), 2);
     let third = lab.second_limited(of_tenant(cap)).await;
     assert_eq!(numbered(4).to(third).await.status, 201, "what is forgotten makes room");
 }
@@ -169,7 +169,7 @@ async fn reaped_records_make_room_on_a_full_node() {
     assert_eq!(lab.send(numbered(0)).await.status, 201);
     assert!(is_over_quota(&lab.send(numbered(1)).await));
     lab.sqlite.shift_clock(Policy::default().ttl);
-    assert_eq!(lab.sqlite.reap(100).await.expect("it is reaped"), 1);
+    assert_eq!(lab.sqlite.reap(100).await.expect("it is reaped").len(), 1);
     // The node counts again within seconds.
     for _ in 0..600 {
         if lab.send(numbered(1)).await.status == 201 {
@@ -212,7 +212,8 @@ async fn a_request_that_is_kept_counts_until_its_outcome_is_known() {
     assert!(is_over_quota(&lab.send(numbered(1)).await), "this node knows it at once");
     let second = lab.second_limited(of_caller(cap)).await;
     assert!(is_over_quota(&numbered(2).to(second).await), "others count it in the store");
-    let record = lab.store.list(&Filter { limit: 1, ..Filter::default() }).await.expect("it reads").remove(0);
+    let record =
+        lab.store.list(&Filter { limit: 1, ..Filter::default() }).await.expect("it reads").records.remove(0);
     let found = Change::resolve_executed(sample::created("found"));
     assert_eq!(lab.store.apply(&record.id, &found).await.expect("it writes").decision, Decision::Applied);
     let third = lab.second_limited(of_caller(cap)).await;

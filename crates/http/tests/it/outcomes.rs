@@ -187,8 +187,8 @@ async fn an_executor_overruled_by_a_verdict_returns_the_recorded_response() {
     lab.begun().await;
     // Its lease expires unnoticed, and evidence settles the command before the handler returns.
     lab.sqlite.shift_clock(Duration::from_secs(31));
-    assert_eq!(lab.sqlite.sweep(10).await.expect("it sweeps"), 1);
-    let record = &lab.sqlite.list(&Default::default()).await.expect("it lists")[0];
+    assert_eq!(lab.sqlite.sweep(10).await.expect("it sweeps").len(), 1);
+    let record = &lab.sqlite.list(&Default::default()).await.expect("it lists").records[0];
     let verdict = Change::resolve_executed(semel_testkit::sample::created("the verdict"));
     lab.sqlite.apply(&record.id, &verdict).await.expect("it resolves");
     lab.open_gate();
@@ -343,7 +343,7 @@ async fn an_unknown_record_holds_the_observation_of_its_executor() {
     ] {
         let lab = Lab::new().await;
         lab.send(pay("{}").doing(what)).await;
-        let records = lab.sqlite.list(&semel_core::Filter::default()).await.expect("the store lists");
+        let records = lab.sqlite.list(&semel_core::Filter::default()).await.expect("the store lists").records;
         assert_eq!(records[0].history.observation(), Some(seen));
     }
 }

@@ -42,9 +42,16 @@ async fn the_answer_decision_tells_an_execution_from_a_reacquisition() {
 
 /// Collects the fields of log events.
 #[derive(Clone, Default)]
-struct Logs(Arc<Mutex<Vec<BTreeMap<&'static str, String>>>>);
+pub(crate) struct Logs(Arc<Mutex<Vec<BTreeMap<&'static str, String>>>>);
 
 impl Logs {
+    /// Returns the fields of the events of this name.
+    pub(crate) fn named(&self, name: &str) -> Vec<BTreeMap<&'static str, String>> {
+        let events = self.0.lock().expect("nobody panics");
+        let is_named = |event: &&BTreeMap<_, String>| event.get("event").is_some_and(|event| event == name);
+        events.iter().filter(is_named).cloned().collect()
+    }
+
     /// The values of these fields in the event of this outcome.
     fn of(&self, outcome: &str, fields: [&str; 3]) -> [Option<String>; 3] {
         let events = self.0.lock().expect("nobody panics");
@@ -95,7 +102,7 @@ async fn a_decision_is_logged_with_its_caller_and_the_prefix_of_its_keys_hash() 
     }
     let refused = pay("").body(vec![b'x'; 2 << 20]).set("idempotency-key", "another-key-of-hers");
     lab.seen(refused).await;
-    let records = lab.sqlite.list(&Filter::default()).await.expect("the store lists");
+    let records = lab.sqlite.list(&Filter::default()).await.expect("the store lists").records;
     let expected = ["acme", "alice", &records[0].key_hash_prefix].map(|value| Some(value.to_owned()));
     for outcome in ["executed", "replayed", "mismatch"] {
         assert_eq!(logs.of(outcome, ["tenant", "caller", "keyHashPrefix"]), expected, "{outcome}");

@@ -177,7 +177,7 @@ impl Lab {
     }
 
     async fn record(&self) -> Record {
-        let records = self.store.list(&Filter::default()).await.expect("the store lists");
+        let records = self.store.list(&Filter::default()).await.expect("the store lists").records;
         let [record] = &records[..] else { panic!("there is one record: {records:?}") };
         record.clone()
     }

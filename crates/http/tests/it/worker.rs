@@ -98,6 +98,7 @@ async fn commands_that_cannot_be_carried_out_do_not_stop_others() {
         business_reference: None,
         former: [].into(),
         policy: later().into(),
+        trace: None,
     };
     let unreadable = StoredRequest::input(Bytes::from_static(b"not a request"));
     let (id, token) = (RandomIds.operation_id(SystemClock.now()), RandomIds.attempt_token());
@@ -125,8 +126,14 @@ async fn claim_for_later(lab: &Later, tenant: &str, key: &str, bytes: StoredRequ
         key: later().key_rules.parse([key.as_bytes()]).ok().flatten().expect("it is a key"),
     };
     let fingerprint = semel_testkit::sample::fingerprint("{}");
-    let command =
-        Command { scope, fingerprint, business_reference: None, former: [].into(), policy: later().into() };
+    let command = Command {
+        scope,
+        fingerprint,
+        business_reference: None,
+        former: [].into(),
+        policy: later().into(),
+        trace: None,
+    };
     let (id, token) = (RandomIds.operation_id(SystemClock.now()), RandomIds.attempt_token());
     lab.store.claim(&command.claim_for_later(id, token, bytes)).await.expect("the store writes");
 }
@@ -209,6 +216,7 @@ async fn a_request_that_was_exchanged_in_the_store_is_not_sent() {
             business_reference: None,
             former: [].into(),
             policy: later().into(),
+            trace: None,
         };
         let (id, token) = (RandomIds.operation_id(SystemClock.now()), RandomIds.attempt_token());
         command.claim_for_later(id, token, request.encode(|_| true))

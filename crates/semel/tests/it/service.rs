@@ -103,7 +103,7 @@ async fn a_drain_lets_a_running_command_end_and_claims_no_more() {
     assert!(running.await.expect("it does not panic").contains("charged"));
     serving.await.expect("it does not panic").expect("it ends in good order");
     let filter = Filter { limit: number + 1, ..Filter::default() };
-    let records = store.list(&filter).await.expect("it lists");
+    let records = store.list(&filter).await.expect("it lists").records;
     assert_eq!(records.len(), number, "the payment and the refunds before the signal");
     assert!(records.iter().all(|record| record.head.state.name() == StateName::Succeeded));
 }
@@ -178,6 +178,7 @@ async fn transactions_seal_as_the_store_does() {
         business_reference: None,
         former: Arc::default(),
         policy: Arc::default(),
+        trace: None,
     };
     let answer = || Reply::new(http::StatusCode::CREATED).body("a secret answer");
     let answered = transactions.transact(&command, move |_| Ok(answer())).await;
