@@ -7,12 +7,16 @@
 
 pub mod access;
 mod browser;
+mod bulk;
 mod call;
 mod endpoints;
+mod holds;
 mod listener;
+pub mod log_level;
 mod outbox;
 mod pages;
 mod records;
+mod search;
 pub mod tls_listener;
 
 use std::net::SocketAddr;
@@ -30,10 +34,9 @@ use http::header::{self, HeaderMap, HeaderValue};
 use http::request::Parts;
 use http::{Method, StatusCode};
 use http_body_util::BodyExt;
-use metrics_exporter_prometheus::PrometheusHandle;
 use semel_core::policy::Profile;
 use semel_core::problem::ProblemKind;
-use semel_core::{AuditLog, OperationId, Outbox, Problem, StoreError};
+use semel_core::{AuditLog, Holds, OperationId, Outbox, Problem, StoreError};
 use semel_flow::reconcile::Reconciler;
 use semel_gateway::entry::head;
 use semel_http::WholeBody;
@@ -48,10 +51,14 @@ use self::call::{AdminAnswer, AdminCall, QueryParameters, forbidden, malformed, 
 use self::endpoints::EndpointMatch;
 pub use self::endpoints::{ENDPOINTS, Endpoint, EndpointAccess};
 use self::listener::{Bounded, CameFrom};
+use self::log_level::LogLevel;
+use crate::operate::busy::BusySource;
 use crate::operate::{Acted, printable};
 
 /// Largest number of concurrent requests.
 const MAX_AT_ONCE: usize = 64;
+/// Largest number of concurrent exports.
+const MAX_EXPORTS: usize = 2;
 /// Timeouts for the body of a request, and for the whole answer.
 const BODY_TIME: Duration = Duration::from_secs(20);
 const ANSWER_TIME: Duration = Duration::from_secs(60);
@@ -64,6 +71,9 @@ const MAX_LOGGED_ID: usize = 200;
 /// `Retry-After` for an overload or an unavailable store.
 const LATER: Duration = Duration::from_secs(1);
 
+/// Renders the page `/metrics`, in the text format of Prometheus.
+pub type MetricsPage = Arc<dyn Fn() -> String + Send + Sync>;
+
 /// Parts of the gateway that the admin listener shows and acts on.
 pub struct Admin {
     /// Store of the records.
@@ -72,12 +82,18 @@ pub struct Admin {
     pub outbox: Option<Arc<dyn Outbox>>,
     /// Log of operators' actions.
     pub audit: Arc<dyn AuditLog>,
+    /// Holds of the store.
+    pub holds: Arc<dyn Holds>,
+    /// Busiest callers and most repeated keys of this process.
+    pub busy: Arc<dyn BusySource>,
     /// Reconciler, if the settings name a source of evidence.
     pub reconciler: Option<Arc<Reconciler>>,
     /// True once the gateway stops.
     pub closing: Arc<AtomicBool>,
     /// Counters and histograms of this process.
-    pub metrics: PrometheusHandle,
+    pub metrics: MetricsPage,
+    /// Filter of this process's log, if it can be changed.
+    pub log: Option<Arc<LogLevel>>,
     /// Admits callers within limits.
     pub gate: AdminGate,
     /// Settings of the operations.
@@ -90,6 +106,8 @@ pub struct AdminGate {
     hosts: Hosts,
     max_body: usize,
     places: Semaphore,
+    /// Limit on concurrent exports, which last longer than their requests.
+    exports: Arc<Semaphore>,
 }
 
 impl AdminGate {
@@ -105,6 +123,7 @@ impl AdminGate {
             hosts: Hosts::new(config.admin_listen.ip(), config.admin_hosts.clone()),
             max_body: largest.saturating_add(MAX_BODY),
             places: Semaphore::new(MAX_AT_ONCE),
+            exports: Arc::new(Semaphore::new(MAX_EXPORTS)),
         })
     }
 }
@@ -187,6 +206,7 @@ async fn answer(admin: Arc<Admin>, request: Request) -> Response {
     let query = QueryParameters::read(&head.uri, endpoint.query);
     let reads_body = query.as_ref().is_ok_and(QueryParameters::asks_for_body);
     let what = endpoint.action.or_else(|| reads_body.then_some("read body"));
+    let what = what.or_else(|| endpoint.is_export().then_some("export"));
     let (who, named) = (caller.who.clone(), id.clone());
     let carried_out = carry_out(&admin, endpoint, caller, id, query, &head, body).await;
     if let Some(what) = what {
@@ -285,7 +305,7 @@ async fn read_all(mut body: Body, max: usize) -> Result<Bytes, Problem> {
 }
 
 fn respond(answer: AdminAnswer) -> Response {
-    let mut response = Response::new(Body::from(answer.body));
+    let mut response = Response::new(answer.body);
     *response.status_mut() = answer.status;
     let content_type = HeaderValue::from_static(answer.content_type);
     response.headers_mut().insert(header::CONTENT_TYPE, content_type);

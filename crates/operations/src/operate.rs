@@ -1,13 +1,19 @@
 //! Views and actions of operators, shared by the command line and the admin API: the JSON of records,
-//! stories, messages and quotas, and the results of actions. Nothing is decided here: stores ask
+//! stories, messages, holds and quotas, and the results of actions. Nothing is decided here: stores ask
 //! `transition`.
 
+pub mod busy;
+pub mod find;
+pub mod holds;
 pub mod looks;
 pub mod messages;
 pub mod quotas;
 pub mod records;
 pub mod requests;
+pub mod settle;
+pub mod status;
 pub mod story;
+pub mod verdicts;
 
 use std::time::Duration;
 
@@ -21,6 +27,9 @@ use serde_json::{Map, Value, json};
 
 /// Largest number of characters in a reason.
 const MAX_REASON: usize = 1000;
+
+/// Largest number of characters that a message repeats of a text that a person typed.
+const MAX_SHOWN: usize = 80;
 
 /// Result of an action.
 pub enum Acted<S> {
@@ -52,10 +61,8 @@ pub fn reason(text: &str) -> Result<String, String> {
 /// Parses an operation id.
 pub fn operation_id(text: &str) -> Result<OperationId, String> {
     text.parse().map_err(|_| {
-        format!(
-            "{:?} is not an operation id, such as 01a1df42-c587-7cff-b888-276f0e1e6aeb",
-            text.chars().take(80).collect::<String>()
-        )
+        let shown = beginning(text);
+        format!("{shown:?} is not an operation id, such as 01a1df42-c587-7cff-b888-276f0e1e6aeb")
     })
 }
 
@@ -65,10 +72,23 @@ pub fn age(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("{text:?} is not a duration such as \"30s\", \"5m\" or \"7d\""))
 }
 
+/// Parses a moment.
+pub fn moment(text: &str) -> Result<Timestamp, String> {
+    Timestamp::from_rfc3339(text).ok_or_else(|| {
+        let shown = beginning(text);
+        format!("{shown:?} is not a moment such as \"2026-11-19T08:30:00Z\"")
+    })
+}
+
 /// Returns the time that lies `age` before `now`.
 pub fn before(now: Timestamp, age: Duration) -> Timestamp {
     let millis = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
     Timestamp::from_millis(now.as_millis().saturating_sub(millis))
+}
+
+/// Returns the beginning of a text that a person typed, for a message.
+fn beginning(text: &str) -> String {
+    text.chars().take(MAX_SHOWN).collect()
 }
 
 /// Returns a text as one line without characters that steer a terminal or reverse its text.

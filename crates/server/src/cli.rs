@@ -3,19 +3,25 @@
 //! Exit codes: 0 done, 1 the answer is no, 2 wrong use or cannot run.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to people")]
 
+mod admin_client;
 mod audit;
 mod completions;
 mod configuration;
 mod demo;
 mod doctor;
+mod files;
 mod fingerprint;
+mod hold;
 mod keys;
+mod log_level;
+mod notes;
 mod outbox;
 mod quotas;
 mod reconcile;
 mod records;
 mod serve;
 mod signals;
+mod support_bundle;
 mod upkeep;
 mod verify;
 
@@ -52,9 +58,13 @@ pub fn main() -> ExitCode {
             ShownCommand::Config(args) => configuration::run(&args, config),
             ShownCommand::Doctor(args) => doctor::run(&args, config),
             ShownCommand::Records(args) => records::run(&args, config),
+            ShownCommand::Hold(args) => hold::run(&args, config),
+            ShownCommand::Notes(args) => notes::run(&args, config),
             ShownCommand::Outbox(args) => outbox::run(&args, config),
             ShownCommand::Quotas(args) => quotas::run(&args, config),
             ShownCommand::Reconcile(args) => reconcile::run(&args, config),
+            ShownCommand::LogLevel(args) => log_level::run(&args),
+            ShownCommand::SupportBundle(args) => support_bundle::run(&args, config),
             ShownCommand::Sweep(args) => upkeep::sweep(&args, config),
             ShownCommand::Reap(args) => upkeep::reap(&args, config),
             ShownCommand::Migrate(args) => upkeep::migrate(&args, config),
@@ -114,9 +124,13 @@ enum ShownCommand {
     Config(configuration::ConfigArgs),
     Doctor(doctor::DoctorArgs),
     Records(records::RecordsArgs),
+    Hold(hold::HoldArgs),
+    Notes(notes::NotesArgs),
     Outbox(outbox::OutboxArgs),
     Quotas(quotas::QuotasArgs),
     Reconcile(reconcile::ReconcileArgs),
+    LogLevel(log_level::LogLevelArgs),
+    SupportBundle(support_bundle::SupportBundleArgs),
     Sweep(upkeep::SweepArgs),
     Reap(upkeep::ReapArgs),
     Migrate(upkeep::MigrateArgs),

@@ -19,16 +19,19 @@ use semel_gateway::tls::live::{self, Live, Reload};
 use semel_gateway::tls::server::Acceptor;
 use semel_gateway::upstream::Upstream;
 use semel_gateway::{former_names, forward, identity, listener, tls};
-use semel_http::{IdempotencyLayer, Maintenance, Operation, Shutdown, WorkerOptions};
+use semel_http::{HoldBoard, IdempotencyLayer, Maintenance, Operation, Shutdown, WorkerOptions};
 use semel_operations::admin::tls_listener::TlsListener;
-use semel_operations::admin::{self, Admin, AdminGate};
+use semel_operations::admin::{self, Admin, AdminGate, MetricsPage};
 use semel_operations::{encryption, ledger, reconcile};
 use semel_settings::{Config, Exemption, MaintenanceSettings, OperationConfig, PassConfig, path_exceptions};
 use semel_stores::{Access, Breaker};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tower::Layer;
+
+use crate::busy::BusyLayer;
+use crate::{telemetry, traces};
 
 /// Running gateway.
 pub struct Gateway {
@@ -43,6 +46,8 @@ pub struct Gateway {
     stop: watch::Sender<bool>,
     serving: JoinHandle<()>,
     background: Vec<JoinHandle<()>>,
+    /// Task that sends spans, and the signal to send the last ones.
+    spans: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
     files: Arc<[Arc<dyn Reload>]>,
     drain: std::time::Duration,
 }
@@ -83,28 +88,56 @@ impl Gateway {
         let forwarding = Arc::new(Forwarding::new(config.forwarded, config.trusted_proxies(), hosts.clone()));
         let proxy =
             Proxy::new(upstream.clone(), config.defaults.timeout, forwarding.clone(), config.server.tunnels);
+        let tracing = match &config.traces {
+            Some(settings) => Some(traces::tracing(settings).await?),
+            None => None,
+        };
+        let tracer = tracing.as_ref().map(|tracing| tracing.tracer.clone());
+        let sampler = tracing.as_ref().map(|tracing| tracing.sampler);
+        let holds = HoldBoard::new(backend.clone());
+        holds.ready().await;
         let layer = layer(config, store.clone(), backend.clone(), proxy.clone(), authority).await?;
+        let layer = layer.holds(holds.clone());
+        let layer = match &tracer {
+            Some(tracer) => layer.tracer(tracer.clone()),
+            None => layer,
+        };
+        let layer = layer.build()?;
         let service = layer.layer(proxy.clone());
 
         let mut webhooks = None;
         let mut reconciling = None;
         if reconcile::is_wanted(config) {
-            let reconciler = Arc::new(reconcile::reconciler(config, store.clone(), backend.clone())?);
+            let held = holds.clone();
+            let reconciler = reconcile::reconciler(config, store.clone(), backend.clone())?
+                .hold_while(move || held.holds_reconciler());
+            let reconciler = Arc::new(match &tracer {
+                Some(tracer) => reconciler.tracer(tracer.clone()),
+                None => reconciler,
+            });
             webhooks = reconcile::webhooks(config, &reconciler)?;
             reconciling = Some(reconciler);
         }
 
         let (address, admin_address) = (clients.local_addr()?, admins.local_addr()?);
+        let labels: Vec<String> = layer.operation_names().map(str::to_owned).collect();
+        telemetry::begin(&labels, &config.store);
+        semel_flow::reconcile::begin_metrics();
+        semel_flow::outbox::begin_metrics();
 
         let (stop, stopped) = watch::channel(false);
         let closing = Arc::new(AtomicBool::new(false));
+        let outbox = backend.clone().outbox();
         let admin = Admin {
             store: store.clone(),
-            outbox: backend.clone().outbox(),
-            audit: backend,
+            outbox: outbox.clone(),
+            audit: backend.clone(),
+            holds: backend,
+            busy: Arc::new(BusyLayer(layer.busy())),
             reconciler: reconciling.clone(),
             closing: closing.clone(),
-            metrics: metrics.clone(),
+            metrics: metrics_page(metrics.clone()),
+            log: telemetry::log_level(),
             gate,
             config: config.clone(),
         };
@@ -113,7 +146,8 @@ impl Gateway {
         let maintenance = Maintenance { sweep_interval, reap_interval, reap_batch, named };
         let ledger = config.ledger.clone().map(|watch| tokio::spawn(ledger::watch(watch, store.clone())));
         let mut background = vec![
-            tokio::spawn(maintenance.run(store)),
+            tokio::spawn(layer.maintain(maintenance, store, outbox)),
+            tokio::spawn(holds.run()),
             tokio::spawn(layer.worker(proxy, WorkerOptions::default()).run()),
             tokio::spawn(upkeep(metrics)),
             tokio::spawn(upstream.close_idle()),
@@ -136,6 +170,10 @@ impl Gateway {
             background.push(tokio::spawn(live::watch(files.clone())));
         }
         background.extend(ledger);
+        let spans = tracing.map(|tracing| {
+            let (flush, flushed) = oneshot::channel::<()>();
+            (flush, tokio::spawn(tracing.sender.run(async { drop(flushed.await) })))
+        });
         if let Some(reconciler) = reconciling {
             background.push(tokio::spawn(async move { reconciler.run(std::future::pending()).await }));
         }
@@ -150,11 +188,24 @@ impl Gateway {
             passes,
             upgrade,
             body_timeout,
+            sampler,
         });
         let serving = listener::serve(clients, tls, service, webhooks, rules, config.server.clone(), stopped);
         let serving = tokio::spawn(serving);
         let drain = config.drain;
-        Ok(Gateway { address, admin_address, tier, layer, closing, stop, serving, background, files, drain })
+        Ok(Gateway {
+            address,
+            admin_address,
+            tier,
+            layer,
+            closing,
+            stop,
+            serving,
+            background,
+            spans,
+            files,
+            drain,
+        })
     }
 
     /// Reloads the TLS files, and logs the result for each settings table.
@@ -186,6 +237,10 @@ impl Gateway {
         let _ = self.serving.await;
         for task in self.background {
             task.abort();
+        }
+        if let Some((flush, sending)) = self.spans {
+            drop(flush);
+            let _ = sending.await;
         }
         ended
     }
@@ -223,13 +278,14 @@ pub async fn open(config: &Config, access: Access) -> anyhow::Result<Arc<dyn Bac
     Ok(semel_stores::open_with(&config.store, access, vault).await?)
 }
 
+/// Returns the builder of the layer, with everything that the settings say.
 async fn layer(
     config: &Config,
     store: Arc<dyn Store>,
     backend: Arc<dyn Backend>,
     proxy: Proxy,
     upstream: Authority,
-) -> anyhow::Result<IdempotencyLayer> {
+) -> anyhow::Result<semel_http::Builder> {
     let builder = identity::identify(config, IdempotencyLayer::builder(store))
         .await?
         .before_keeping(forward::remove_own_credentials)
@@ -247,13 +303,12 @@ async fn layer(
         None => builder,
     };
     let builder = config.operations.iter().map(operation).fold(builder, semel_http::Builder::operation);
-    let builder = config.pass.iter().fold(builder, |builder, PassConfig { route, allow }| {
+    Ok(config.pass.iter().fold(builder, |builder, PassConfig { route, allow }| {
         match allow.contains(&Exemption::Grpc) {
             true => builder.pass_grpc(route.to_string()),
             false => builder.pass(route.to_string(), path_exceptions(allow)),
         }
-    });
-    Ok(builder.build()?)
+    }))
 }
 
 /// Returns the memory for command bodies: enough for the largest, whose caller gets two thirds.
@@ -283,6 +338,15 @@ fn operation(config: &OperationConfig) -> Operation {
     let operation = if config.anonymous { operation.anonymous() } else { operation };
     let operation = config.allow.iter().fold(operation, |operation, exception| operation.allow(*exception));
     config.aliases.iter().fold(operation, |operation, alias| operation.alias(alias.to_string()))
+}
+
+/// Returns the page `/metrics`: every metric, those without a series only with their help.
+fn metrics_page(metrics: PrometheusHandle) -> MetricsPage {
+    Arc::new(move || {
+        let mut page = metrics.render();
+        page.push_str(&telemetry::without_series(&page));
+        page
+    })
 }
 
 /// Folds the samples of histograms regularly, also without scrapes.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
+use axum::body::Body;
 use http::{StatusCode, Uri};
 use semel_core::problem::ProblemKind;
 use semel_core::{Note, OperationId, Problem};
@@ -32,18 +32,18 @@ pub(crate) struct AdminCall {
 pub(crate) struct AdminAnswer {
     pub(crate) status: StatusCode,
     pub(crate) content_type: &'static str,
-    pub(crate) body: Bytes,
+    pub(crate) body: Body,
     /// Result for the log.
     pub(crate) result: &'static str,
 }
 
 impl AdminAnswer {
     pub(crate) fn json(value: &Value) -> AdminAnswer {
-        let body = value.to_string().into();
+        let body = Body::from(value.to_string());
         AdminAnswer { status: StatusCode::OK, content_type: "application/json", body, result: "done" }
     }
 
-    pub(crate) fn text(status: StatusCode, text: impl Into<Bytes>) -> AdminAnswer {
+    pub(crate) fn text(status: StatusCode, text: impl Into<Body>) -> AdminAnswer {
         AdminAnswer { status, content_type: "text/plain; charset=utf-8", body: text.into(), result: "done" }
     }
 }

@@ -9,7 +9,7 @@ use semel_core::Problem;
 use semel_settings::Role;
 
 use super::call::{AdminAnswer, AdminCall};
-use super::{outbox, pages, records};
+use super::{bulk, holds, log_level, outbox, pages, records, search};
 
 /// Access to an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,10 +61,20 @@ const fn post(
     Endpoint { method, path, access, query: &[], members, action, answer }
 }
 
+/// Returns an endpoint that reads only, and takes its terms in a body: they must not be in a URL.
+const fn ask(
+    path: &'static str,
+    members: &'static [&'static str],
+    answer: fn(AdminCall) -> PendingAdminAnswer,
+) -> Endpoint {
+    Endpoint { method: Method::POST, path, access: VIEWER, query: &[], members, action: None, answer }
+}
+
 const REASON: &[&str] = &["reason"];
+const HOLD: &[&str] = &["kind", "name", "reason"];
 
 /// Every endpoint.
-pub static ENDPOINTS: [Endpoint; 18] = [
+pub static ENDPOINTS: [Endpoint; 28] = [
     get("/healthz", EndpointAccess::Open, &[], |call| Box::pin(pages::healthz(call))),
     get("/readyz", EndpointAccess::Open, &[], |call| Box::pin(pages::readyz(call))),
     get("/metrics", VIEWER, &[], |call| Box::pin(pages::metrics(call))),
@@ -74,8 +84,22 @@ pub static ENDPOINTS: [Endpoint; 18] = [
     get(
         "/admin/v1/records",
         VIEWER,
-        &["state", "operation", "tenant", "olderThan", "after", "limit"],
+        &["state", "operation", "tenant", "caller", "olderThan", "since", "until", "after", "limit"],
         |call| Box::pin(records::list(call)),
+    ),
+    get(
+        "/admin/v1/records/export",
+        VIEWER,
+        &["state", "operation", "tenant", "caller", "olderThan", "since", "until", "after"],
+        |call| Box::pin(bulk::export(call)),
+    ),
+    post("/admin/v1/records/settle", "settle", &["reason", "dryRun", "verdicts"], |call| {
+        Box::pin(bulk::settle(call))
+    }),
+    ask(
+        "/admin/v1/records/find",
+        &["operationId", "tenant", "caller", "operation", "reference", "key"],
+        |call| Box::pin(search::find(call)),
     ),
     get("/admin/v1/records/{operationId}", VIEWER, &["body"], |call| Box::pin(records::show(call))),
     get("/admin/v1/records/{operationId}/history", VIEWER, &[], |call| Box::pin(records::history(call))),
@@ -103,6 +127,15 @@ pub static ENDPOINTS: [Endpoint; 18] = [
     post("/admin/v1/outbox/{eventId}/discard", "outbox discard", REASON, |call| {
         Box::pin(outbox::discard(call))
     }),
+    get("/admin/v1/holds", VIEWER, &[], |call| Box::pin(holds::list(call))),
+    post("/admin/v1/holds", "hold", HOLD, |call| Box::pin(holds::add(call))),
+    post("/admin/v1/holds/lift", "lift", HOLD, |call| Box::pin(holds::lift(call))),
+    get("/admin/v1/log-level", VIEWER, &[], |call| Box::pin(log_level::show(call))),
+    post("/admin/v1/log-level", "log level", &["reason", "filter", "for"], |call| {
+        Box::pin(log_level::set(call))
+    }),
+    get("/admin/v1/callers", VIEWER, &["limit"], |call| Box::pin(pages::callers(call))),
+    get("/admin/v1/hot-keys", VIEWER, &["limit"], |call| Box::pin(pages::hot_keys(call))),
 ];
 
 /// Result of a lookup by path.
@@ -132,6 +165,11 @@ pub(crate) fn find(method: &Method, path: &str) -> EndpointMatch {
 }
 
 impl Endpoint {
+    /// Returns true if it hands out many records at once, which is logged.
+    pub(crate) fn is_export(&self) -> bool {
+        self.path.ends_with("/export")
+    }
+
     /// Returns the segment at the name in its path, empty if it has none; `None` if the path does not match.
     fn matches(&self, path: &str) -> Option<String> {
         let (mut wanted, mut given) = (self.path.split('/'), path.split('/'));
@@ -177,8 +215,8 @@ mod tests {
     #[test]
     fn every_change_requires_the_operator_role() {
         for endpoint in &ENDPOINTS {
-            let changes = endpoint.method != Method::GET;
-            assert_eq!(endpoint.action.is_some(), changes, "{}", endpoint.path);
+            let changes = endpoint.action.is_some();
+            assert!(!changes || endpoint.method == Method::POST, "{}", endpoint.path);
             assert_eq!(endpoint.access == OPERATOR, changes, "{}", endpoint.path);
             assert_eq!(endpoint.members.contains(&"reason"), changes, "{}", endpoint.path);
         }

@@ -4,12 +4,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::StatusCode;
-use semel_core::{AuditId, Problem, StateName, Store, Timestamp, Upkeep};
-use serde_json::{Map, Value, json};
+use semel_core::{AuditId, Problem, Store};
+use serde_json::{Value, json};
 
 use super::call::{AdminAnswer, AdminCall, malformed};
 use super::unavailable;
-use crate::operate::records::note;
+use crate::operate::busy;
+use crate::operate::records::note_of;
 
 /// Timeout for the store's answer to a readiness check.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -38,7 +39,7 @@ pub(crate) async fn readyz(call: AdminCall) -> Result<AdminAnswer, Problem> {
 }
 
 pub(crate) async fn metrics(call: AdminCall) -> Result<AdminAnswer, Problem> {
-    let answer = AdminAnswer::text(StatusCode::OK, call.admin.metrics.render());
+    let answer = AdminAnswer::text(StatusCode::OK, (call.admin.metrics)());
     Ok(AdminAnswer { content_type: "text/plain; version=0.0.4; charset=utf-8", ..answer })
 }
 
@@ -48,29 +49,9 @@ pub(crate) async fn openapi(_: AdminCall) -> Result<AdminAnswer, Problem> {
 
 /// Shows the version, the store's guarantees and the number of commands in each state.
 pub(crate) async fn status(call: AdminCall) -> Result<AdminAnswer, Problem> {
-    let admin = call.admin;
-    let now = admin.store.now().await.map_err(unavailable)?;
-    let census = admin.store.census().await.map_err(unavailable)?;
-    let mut states: Map<String, Value> =
-        StateName::ALL.iter().map(|state| (state.as_str().to_owned(), 0.into())).collect();
-    for state in StateName::ALL {
-        let count: u64 = census.iter().filter(|group| group.state == state).map(|group| group.count).sum();
-        states.insert(state.as_str().to_owned(), count.into());
-    }
-    let unknown = census.iter().filter(|group| group.state == StateName::Unknown);
-    let oldest = unknown.map(|group| group.oldest).min();
-    let depth = match &admin.outbox {
-        Some(outbox) => Some(outbox.depth().await.map_err(unavailable)?),
-        None => None,
-    };
-    Ok(AdminAnswer::json(&json!({
-        "version": env!("CARGO_PKG_VERSION"),
-        "tier": admin.store.tier().number(),
-        "now": now.to_rfc3339(),
-        "records": states,
-        "oldestUnknown": oldest.map(Timestamp::to_rfc3339),
-        "outbox": depth.map(|depth| json!({ "pending": depth.pending, "dead": depth.dead })),
-    })))
+    let outbox = call.admin.outbox.as_deref();
+    let status = crate::operate::status::read(&*call.admin.store, outbox).await.map_err(unavailable)?;
+    Ok(AdminAnswer::json(&status))
 }
 
 /// Shows operators' actions, the newest first.
@@ -80,16 +61,18 @@ pub(crate) async fn audit(call: AdminCall) -> Result<AdminAnswer, Problem> {
     let before = before.transpose().map_err(|wrong| malformed(format!("`before`: {wrong}.")))?;
     let entries = call.admin.audit.audit(before, limit).await.map_err(unavailable)?;
     let next = entries.last().filter(|_| entries.len() == limit).map(|entry| entry.id.to_string());
-    let shown: Vec<Value> = entries
-        .iter()
-        .map(|entry| {
-            let mut shown = note(&entry.taken);
-            shown["id"] = entry.id.to_string().into();
-            shown["operationId"] = entry.operation_id.to_string().into();
-            shown
-        })
-        .collect();
+    let shown: Vec<Value> = entries.iter().map(note_of).collect();
     Ok(AdminAnswer::json(&json!({ "notes": shown, "next": next })))
+}
+
+/// Shows the busiest callers of this gateway.
+pub(crate) async fn callers(call: AdminCall) -> Result<AdminAnswer, Problem> {
+    Ok(AdminAnswer::json(&busy::callers(&*call.admin.busy, call.limit()?)))
+}
+
+/// Shows the most repeated keys of this gateway, by their digests.
+pub(crate) async fn hot_keys(call: AdminCall) -> Result<AdminAnswer, Problem> {
+    Ok(AdminAnswer::json(&busy::hot_keys(&*call.admin.busy, call.limit()?)))
 }
 
 #[cfg(test)]

@@ -1,9 +1,6 @@
 //! Records at the admin listener: the views and actions of `semel records` and `semel reconcile`.
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use semel_core::problem::ProblemKind;
 use semel_core::{Change, Epoch, Problem, Record, Records, Store};
 use semel_flow::reconcile::LookUpOutcome;
@@ -11,25 +8,20 @@ use serde_json::{Value, json};
 
 use super::call::{AdminAnswer, AdminCall, malformed};
 use super::{refused, told, unavailable};
-use crate::operate::records::{
-    FIRST_ATTEMPT, Said, WantedRecords, absent, act, done, find, is_an_answer, summary, unreadable,
-};
+use crate::operate::records::{Said, WantedRecords, absent, act, done, find, summary, unreadable};
 use crate::operate::requests::{self, RequestLookup};
 use crate::operate::story::Around;
-use crate::operate::{fields, insert_bytes, looks, operation_id, story};
+use crate::operate::{fields, insert_bytes, looks, operation_id, story, verdicts};
 
 pub(crate) async fn list(call: AdminCall) -> Result<AdminAnswer, Problem> {
     let wanted = WantedRecords::read(|name| call.query.flag(name)).map_err(malformed)?;
     let after = call.query.get("after").map(|id| operation_id(&id)).transpose().map_err(malformed)?;
     let (store, limit) = (&call.admin.store, call.limit()?);
     let filter = wanted.page(store.now().await.map_err(unavailable)?, after, limit);
-    let records = store.list(&filter).await.map_err(unavailable)?;
-    let bad = store.unreadable(&filter).await.map_err(unavailable)?;
-    let last = records.last().map(|record| record.operation_id).max(bad.last().map(|bad| bad.operation_id));
-    let next = last.filter(|last| records.len() + bad.len() == limit && Some(*last) > filter.after);
-    let next = next.map(|id| id.to_string());
-    let shown: Vec<Value> = records.iter().map(summary).collect();
-    let bad: Vec<Value> = bad.iter().map(unreadable).collect();
+    let page = store.list(&filter).await.map_err(unavailable)?;
+    let shown: Vec<Value> = page.records.iter().map(summary).collect();
+    let bad: Vec<Value> = page.unreadable.iter().map(unreadable).collect();
+    let next = page.next.map(|id| id.to_string());
     Ok(AdminAnswer::json(&json!({ "records": shown, "unreadable": bad, "next": next })))
 }
 
@@ -112,86 +104,25 @@ async fn change_record(call: AdminCall, action: &str, change: Change) -> Result<
 
 /// Returns the attempt that the operator names.
 fn attempt(call: &AdminCall) -> Result<Epoch, Problem> {
-    let Some(given) = call.members.get("attempt") else { return Ok(FIRST_ATTEMPT) };
-    let attempt = given.as_u64().and_then(|attempt| Epoch::try_from(attempt).ok());
-    let attempt = attempt.filter(|attempt| *attempt >= FIRST_ATTEMPT);
-    attempt.ok_or_else(|| malformed("`attempt` must be a number from 1 on, as the record shows it."))
+    verdicts::attempt(&call.members).map_err(malformed)
 }
 
 /// Returns the operator's verdict on an unknown outcome.
 fn verdict(call: &AdminCall) -> Result<Said, Problem> {
-    let answer = ["status", "headers", "body", "bodyBase64"];
     let (verdict, phase) = (call.member("verdict")?, call.member("phase")?);
     let output = call.members.get("output");
-    if phase.is_some() || output.is_some() || verdict.as_deref() == Some("resume") {
-        if answer.iter().any(|name| call.members.contains_key(*name)) {
-            return Err(malformed(
-                "`status`, `headers` and `body` settle a whole command, not an open call.",
-            ));
-        }
-        let output = output.map(|output| Bytes::from(output.to_string()));
-        return Said::of_call(
-            attempt(call)?,
-            phase.as_deref(),
-            verdict.as_deref().unwrap_or_default(),
-            output,
-        )
-        .map_err(|wrong| malformed(format!("{wrong}.")));
+    if !matches!(verdict.as_deref(), Some("executed" | "not-executed" | "resume")) {
+        return Err(malformed("`verdict` must be \"executed\", \"not-executed\" or \"resume\"."));
     }
-    match verdict.as_deref() {
-        Some("executed") => {}
-        Some("not-executed") if answer.iter().any(|name| call.members.contains_key(*name)) => {
-            return Err(malformed("`status`, `headers` and `body` go with the verdict \"executed\"."));
-        }
-        Some("not-executed") => return Ok(Said::NotExecuted),
-        Some(_) | None => {
-            return Err(malformed("`verdict` must be \"executed\", \"not-executed\" or \"resume\"."));
-        }
+    if phase.is_none() && output.is_none() && verdict.as_deref() != Some("resume") {
+        return verdicts::verdict(&call.members).map_err(malformed);
     }
-    let status = match call.members.get("status") {
-        None | Some(Value::Null) => {
-            return Err(malformed("The verdict \"executed\" needs the `status` that retries get."));
-        }
-        Some(status) => status.as_u64().and_then(|status| u16::try_from(status).ok()),
-    };
-    let status = status.and_then(|status| StatusCode::from_u16(status).ok()).filter(|it| is_an_answer(*it));
-    let status = status.ok_or_else(|| malformed("`status` is a number from 200 to 599."))?;
-    Ok(Said::executed(status, headers(call.members.get("headers"))?, body(call)?))
-}
-
-/// Returns the response body for retries: text, or bytes in base64.
-fn body(call: &AdminCall) -> Result<Option<Bytes>, Problem> {
-    match (call.member("body")?, call.member("bodyBase64")?) {
-        (Some(_), Some(_)) => Err(malformed("`body` and `bodyBase64` do not go together.")),
-        (Some(text), None) => Ok(Some(text.into())),
-        (None, Some(text)) => {
-            let bytes = STANDARD.decode(text).map_err(|_| malformed("`bodyBase64` is not base64."))?;
-            Ok(Some(bytes.into()))
-        }
-        (None, None) => Ok(None),
+    if verdicts::RESPONSE.iter().any(|name| call.members.contains_key(*name)) {
+        return Err(malformed("`status`, `headers` and `body` settle a whole command, not an open call."));
     }
-}
-
-/// Returns header fields: for each name a text, or a list of texts.
-fn headers(given: Option<&Value>) -> Result<HeaderMap, Problem> {
-    let wrong = || malformed("`headers` must have a text, or a list of texts, for the name of each field.");
-    let mut headers = HeaderMap::new();
-    let fields = match given {
-        None | Some(Value::Null) => return Ok(headers),
-        Some(Value::Object(fields)) => fields,
-        Some(_) => return Err(wrong()),
-    };
-    for (name, value) in fields {
-        let name: HeaderName =
-            name.parse().map_err(|_| malformed(format!("{name:?} is not a header name.")))?;
-        let lines = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
-        for line in lines {
-            let value = HeaderValue::from_str(line.as_str().ok_or_else(wrong)?.trim());
-            let value = value.map_err(|_| malformed(format!("`{name}` has no header value.")))?;
-            headers.append(name.clone(), value);
-        }
-    }
-    Ok(headers)
+    let output = output.map(|output| Bytes::from(output.to_string()));
+    Said::of_call(attempt(call)?, phase.as_deref(), verdict.as_deref().unwrap_or_default(), output)
+        .map_err(|wrong| malformed(format!("{wrong}.")))
 }
 
 /// Looks for evidence about one command now.

@@ -58,13 +58,13 @@ async fn records(store: &dyn Records, operation: Option<&str>, ages: Ages) -> an
     };
     loop {
         let page = store.list(&filter).await?;
-        for record in &page {
+        for record in &page.records {
             let added = ledger.add(0, ages.of(record.updated_at), &record.operation_id.to_string(), &[]);
             added.map_err(anyhow::Error::msg)?;
         }
-        match page.last() {
-            Some(last) => filter.after = Some(last.operation_id),
+        match page.next {
             None => return Ok(ledger),
+            next => filter.after = next,
         }
     }
 }

@@ -7,14 +7,15 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use semel_core::policy::{Policy, StoreResponse};
 use semel_core::response::reference;
-use semel_core::transition::{Proof, Refusal};
+use semel_core::transition::{Proof, Refusal, Transition, Write, transition};
 use semel_core::{
-    About, Change, Decision, Epoch, Filter, Note, NoteTaken, OperationId, Progress, Record, Records,
-    Response, State, StateName, StepKind, StoreError, StoredResult, Timestamp, UnreadableRecord,
+    About, AuditEntry, Change, Decision, Epoch, Filter, Note, NoteTaken, OperationId, Progress, Record,
+    Records, Response, Snapshot, State, StateName, StepKind, StoreError, StoredResult, Timestamp,
+    UnreadableRecord,
 };
 use serde_json::{Value, json};
 
-use super::{Acted, age, before};
+use super::{Acted, age, before, moment};
 
 /// Filter of a list of records.
 #[derive(Clone, Debug, Default)]
@@ -22,7 +23,10 @@ pub struct WantedRecords {
     state: Option<StateName>,
     operation: Option<String>,
     tenant: Option<String>,
+    caller: Option<String>,
     older_than: Option<Duration>,
+    since: Option<Timestamp>,
+    until: Option<Timestamp>,
 }
 
 impl WantedRecords {
@@ -37,19 +41,29 @@ impl WantedRecords {
                 format!("{name:?} is not a state: {}", known.join(", "))
             })
         });
-        Ok(WantedRecords {
+        let wanted = WantedRecords {
             state: state.transpose()?,
             operation: given("operation"),
             tenant: given("tenant"),
+            caller: given("caller"),
             older_than: given("older-than").map(|text| age(&text)).transpose()?,
-        })
+            since: given("since").map(|text| moment(&text)).transpose()?,
+            until: given("until").map(|text| moment(&text)).transpose()?,
+        };
+        if let (Some(since), Some(until)) = (wanted.since, wanted.until)
+            && until <= since
+        {
+            return Err(format!("the window ends at {until}, which is not after its beginning {since}"));
+        }
+        Ok(wanted)
     }
 
     /// Returns the store's filter for one page.
     pub fn page(self, now: Timestamp, after: Option<OperationId>, limit: usize) -> Filter {
-        let WantedRecords { state, operation, tenant, older_than } = self;
-        let updated_before = older_than.map(|age| before(now, age));
-        Filter { state, operation, tenant, updated_before, after, limit }
+        let WantedRecords { state, operation, tenant, caller, older_than, since, until } = self;
+        let old = older_than.map(|age| before(now, age));
+        let until = [old, until].into_iter().flatten().min();
+        Filter { state, operation, tenant, caller, since, until, after, limit }
     }
 }
 
@@ -66,8 +80,10 @@ pub fn summary(record: &Record) -> Value {
         "partlyDone": record.head.partly_done,
         "createdAt": record.created_at.to_rfc3339(),
         "updatedAt": record.updated_at.to_rfc3339(),
+        "stateSince": record.state_since.to_rfc3339(),
         "expiresAt": record.head.state.expires_at().map(Timestamp::to_rfc3339),
         "keyHashPrefix": record.key_hash_prefix,
+        "traceId": record.trace.map(|trace| trace.trace_id_text()),
     })
 }
 
@@ -90,13 +106,20 @@ pub struct FoundCommand {
 
 /// Finds a command. Returns `None` if there is no trace of it.
 pub async fn find(store: &dyn Records, id: OperationId) -> Result<Option<FoundCommand>, StoreError> {
-    let found = store.find(id).await?;
+    let found = read(store, store.find(id).await?, id).await?;
+    Ok(Some(found).filter(|found| found.record.is_some() || !found.notes.is_empty()))
+}
+
+/// Reads the notes and the phases of a command whose record was read.
+pub(super) async fn read(
+    store: &dyn Records,
+    snapshot: Snapshot,
+    id: OperationId,
+) -> Result<FoundCommand, StoreError> {
+    let Snapshot { record, now } = snapshot;
     let notes = store.notes(id).await?;
-    if found.record.is_none() && notes.is_empty() {
-        return Ok(None);
-    }
-    let steps = store.progress(id).await?;
-    Ok(Some(FoundCommand { record: found.record, notes, steps, now: found.now }))
+    let steps = if record.is_none() && notes.is_empty() { Vec::new() } else { store.progress(id).await? };
+    Ok(FoundCommand { record, notes, steps, now })
 }
 
 /// Returns the text about a command without a trace.
@@ -110,12 +133,7 @@ impl FoundCommand {
         let mut shown = self.record.as_ref().map_or(json!({}), summary);
         if let Some(record) = &self.record {
             shown["fingerprint"] = record.head.fingerprint.to_string().into();
-            if let State::Unknown { since, quarantine_until, attempts, .. } = record.head.state {
-                shown["unknownSince"] = since.to_rfc3339().into();
-                shown["quarantineUntil"] = quarantine_until.to_rfc3339().into();
-                shown["reconcileAttempts"] = attempts.into();
-                shown["lookFor"] = look_for(record);
-            }
+            insert_unknown(&mut shown, record);
             if let Some(result) = &record.result {
                 shown["status"] = result.status.into();
                 shown["resource"] = json!(result.resource);
@@ -134,6 +152,33 @@ impl FoundCommand {
         }
         shown
     }
+}
+
+/// Inserts the members of an unknown command. The names are stable.
+fn insert_unknown(shown: &mut Value, record: &Record) {
+    if let State::Unknown { since, quarantine_until, attempts, .. } = record.head.state {
+        shown["unknownSince"] = since.to_rfc3339().into();
+        shown["quarantineUntil"] = quarantine_until.to_rfc3339().into();
+        shown["reconcileAttempts"] = attempts.into();
+        shown["lookFor"] = look_for(record);
+    }
+}
+
+/// Returns a record as an export has it, as JSON: its summary, the facts of an unknown outcome, and its steps. The
+/// names are stable.
+pub fn exported(record: &Record) -> Value {
+    let mut shown = summary(record);
+    insert_unknown(&mut shown, record);
+    let steps = record.history.steps().map(|step| {
+        json!({
+            "at": step.at.to_rfc3339(),
+            "epoch": step.epoch,
+            "state": step.state.as_str(),
+            "reason": step.reason.as_str(),
+        })
+    });
+    shown["history"] = steps.collect();
+    shown
 }
 
 /// Returns the identifiers to look for at the place of an unknown command's effect, as JSON. The names are
@@ -157,6 +202,15 @@ pub fn look_for(record: &Record) -> Value {
 pub fn note(taken: &NoteTaken) -> Value {
     let NoteTaken { at, note } = taken;
     json!({ "at": at.to_rfc3339(), "who": note.who, "action": note.action, "why": note.why })
+}
+
+/// Returns an entry of the audit log as JSON. The names are stable.
+pub fn note_of(entry: &AuditEntry) -> Value {
+    let mut shown = note(&entry.taken);
+    shown["id"] = entry.id.to_string().into();
+    // An action on something else, such as a hold, has no command.
+    shown["operationId"] = json!(entry.operation_id.map(|id| id.to_string()));
+    shown
 }
 
 /// Returns a step as JSON, with the name of its list. The names are stable.
@@ -285,11 +339,41 @@ pub async fn act(
     note: Note,
 ) -> Result<Acted<StateName>, StoreError> {
     let action = note.action.clone();
-    let found = store.find(id).await?;
-    let Some(record) = found.record else { return Ok(Acted::Absent(absent(id))) };
-    let answer = store.apply(&record.id, &change(&record).seen_at(found.now).noted(note)).await?;
-    match answer.decision {
-        Decision::Applied => Ok(Acted::Done(answer.record.map(|record| record.head.state.name()))),
+    let Snapshot { record, now } = store.find(id).await?;
+    let Some(record) = record else { return Ok(Acted::Absent(absent(id))) };
+    let answer = store.apply(&record.id, &change(&record).seen_at(now).noted(note)).await?;
+    acted(&record, &action, answer.decision, answer.record.map(|record| record.head.state.name()))
+}
+
+/// Returns the result that [`act`] would have now with a change about a whole command, and changes nothing.
+pub async fn rehearse(
+    store: &dyn Records,
+    id: OperationId,
+    change: impl FnOnce(&Record) -> Change + Send,
+    action: &str,
+) -> Result<Acted<StateName>, StoreError> {
+    let Snapshot { record, now } = store.find(id).await?;
+    let Some(record) = record else { return Ok(Acted::Absent(absent(id))) };
+    let change = change(&record).seen_at(now);
+    let Transition { write, decision, .. } = transition(Some(&record.head), change.event(), now);
+    let state = match write {
+        Write::Keep => Some(record.head.state.name()),
+        Write::Create(head) | Write::Update(head) => Some(head.state.name()),
+        Write::Delete => None,
+    };
+    acted(&record, action, decision, state)
+}
+
+/// Returns the result of an action on this record with this decision, and the state after it.
+fn acted(
+    record: &Record,
+    action: &str,
+    decision: Decision,
+    state: Option<StateName>,
+) -> Result<Acted<StateName>, StoreError> {
+    let id = record.operation_id;
+    match decision {
+        Decision::Applied => Ok(Acted::Done(state)),
         Decision::Refused(Refusal::WrongState) => {
             let state = record.head.state.name();
             Ok(Acted::Refused(format!("{id} is {state}: {action} does not apply to it")))

@@ -4,6 +4,8 @@ mod check;
 
 use std::path::Path;
 
+use semel_settings::{EffectiveSetting, Loaded};
+
 use super::{CommandResult, OutputFlags, SettingFlags, say};
 
 /// The command line of `semel config`.
@@ -84,19 +86,20 @@ pub(super) fn run(args: &ConfigArgs, config: Option<&Path>) -> anyhow::Result<Co
     }
 }
 
+/// Returns every setting in force as JSON. The names are stable.
+pub(super) fn rows(loaded: &Loaded) -> serde_json::Value {
+    let row = |row: &EffectiveSetting| serde_json::json!({ "name": row.name, "value": row.json(), "source": row.source });
+    loaded.rows.iter().map(row).collect()
+}
+
 fn show(args: &ShowConfigurationArgs, config: Option<&Path>) -> anyhow::Result<CommandResult> {
     let loaded = super::load(config, args.settings.flags())?;
     if args.output.json {
-        let rows = loaded
-            .rows
-            .iter()
-            .map(|row| serde_json::json!({ "name": row.name, "value": row.json(), "source": row.source }));
-        say(format!("{}", serde_json::Value::Array(rows.collect())));
+        say(rows(&loaded));
         return Ok(CommandResult::Yes);
     }
-    let width = |of: fn(&semel_settings::EffectiveSetting) -> &str| {
-        loaded.rows.iter().map(|row| of(row).chars().count()).max()
-    };
+    let width =
+        |of: fn(&EffectiveSetting) -> &str| loaded.rows.iter().map(|row| of(row).chars().count()).max();
     let names = width(|row| &row.name).unwrap_or(0);
     let values = width(|row| &row.value).unwrap_or(0);
     for row in &loaded.rows {

@@ -58,6 +58,11 @@ pub(super) fn run(args: &DoctorArgs, config: Option<&Path>) -> anyhow::Result<Co
     Ok(if report::failed(&checks) { CommandResult::No } else { CommandResult::Yes })
 }
 
+/// Returns the report for a support bundle.
+pub(super) async fn report(loaded: &Loaded) -> serde_json::Value {
+    report::to_json(&examine(loaded).await)
+}
+
 async fn examine(loaded: &Loaded) -> Vec<Check> {
     let config = &loaded.config;
     let mut checks = configuration(loaded);

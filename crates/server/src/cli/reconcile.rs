@@ -183,10 +183,9 @@ fn unknown(store: &Arc<dyn Records>) -> anyhow::Result<Vec<Record>> {
     let mut all = Vec::new();
     loop {
         let page = blocking(store.list(&filter))?;
-        let full = page.len() == PAGE;
-        filter.after = page.last().map(|record| record.operation_id).or(filter.after);
-        all.extend(page);
-        if !full {
+        all.extend(page.records);
+        filter.after = page.next;
+        if filter.after.is_none() {
             return Ok(all);
         }
     }

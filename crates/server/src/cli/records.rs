@@ -1,7 +1,12 @@
-//! `semel records list|show|explain|request|resolve|release|purge`: views of the store's records, and actions
-//! on them. Every action requires a reason, and is noted permanently with it.
+//! `semel records list|find|show|explain|export|request|resolve|settle|release|purge`: views of the store's records,
+//! and actions on them. Every action requires a reason, and is noted permanently with it.
 
 mod explain;
+mod export;
+mod find;
+mod list;
+mod settle;
+mod show;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,23 +14,14 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use semel_core::{
-    Change, Epoch, Filter, Note, NoteTaken, OperationId, Progress, Record, Records, StateName, StepKind,
-    UnreadableRecord,
-};
-use semel_operations::operate::records::{
-    FIRST_ATTEMPT, Said, WantedRecords, absent, done, find, is_an_answer, summary,
-};
+use semel_core::{Change, Epoch, Note, OperationId, Record, Records};
+use semel_operations::operate::records::{FIRST_ATTEMPT, Said, done, is_an_answer};
 use semel_operations::operate::requests::{self, RequestLookup};
 use semel_operations::operate::story::Around;
 use semel_operations::operate::{self, Acted, records};
 use semel_stores::Access;
-use serde_json::Value;
 
-use super::{CommandResult, OutputFlags, StoreFlag, blocking, load, open_store, printable, say};
-
-/// Number of records in one page of the store.
-const PAGE: usize = 500;
+use super::{CommandResult, OutputFlags, StoreFlag, blocking, load, open_store, say};
 
 /// Operation id of the examples.
 const EXAMPLE: &str = "01a1df32-caa3-786d-a196-45c465f24292";
@@ -40,64 +36,16 @@ pub(super) struct RecordsArgs {
 
 #[derive(Debug, clap::Subcommand)]
 enum RecordsCommand {
-    List(ListRecordsArgs),
-    Show(ShowRecordArgs),
+    List(list::ListRecordsArgs),
+    Find(find::FindRecordsArgs),
+    Show(show::ShowRecordArgs),
     Explain(ExplainArgs),
+    Export(export::ExportRecordsArgs),
     Request(RequestArgs),
     Resolve(ResolveArgs),
+    Settle(settle::SettleArgs),
     Release(ReleaseArgs),
     Purge(PurgeArgs),
-}
-
-/// The command line of `semel records list`.
-#[derive(Debug, clap::Args)]
-#[command(
-    about = "List records, the oldest first",
-    long_about = "Lists records, the oldest first: operation id, state, operation, caller, and time of the \
-        last change. Begin with `--state unknown`: these wait for evidence. The other states are claimed, \
-        processing, succeeded, failed_final, failed_retryable and expired. Keys and bodies are not shown.",
-    after_help = "Examples:\n  \
-        semel records list --state unknown\n  \
-        semel records list --operation payments.create --older-than 5m --json\n\n\
-        Exit codes: 0 listed, even if there are none; 1 listed, and some cannot be read; 2 wrong use, or the store cannot be used."
-)]
-struct ListRecordsArgs {
-    #[arg(long, value_name = "STATE", help = "Only this state, such as unknown")]
-    state: Option<String>,
-    #[arg(long, value_name = "NAME", help = "Only this operation")]
-    operation: Option<String>,
-    #[arg(long, value_name = "NAME", help = "Only this tenant")]
-    tenant: Option<String>,
-    #[arg(
-        long,
-        value_name = "TIME",
-        help = "Only records whose last change is longer ago than this, such as 5m"
-    )]
-    older_than: Option<String>,
-    #[command(flatten)]
-    store: StoreFlag,
-    #[command(flatten)]
-    output: OutputFlags,
-}
-
-/// The command line of `semel records show`.
-#[derive(Debug, clap::Args)]
-#[command(
-    about = "Show one record, with the notes of operators",
-    long_about = "Shows the record of one command, with the notes of operators. `records explain` tells the \
-        same as a story, with the possible next steps.",
-    after_help = format!(
-                    "Example:\n  semel records show {EXAMPLE}\n\n\
-        Exit codes: 0 shown, 1 there is no such record, 2 wrong use, or the store cannot be used."
-                ),
-)]
-struct ShowRecordArgs {
-    #[arg(value_name = "OPERATION_ID", help = "The id that clients get in Idempotency-Operation-Id")]
-    id: String,
-    #[command(flatten)]
-    store: StoreFlag,
-    #[command(flatten)]
-    output: OutputFlags,
 }
 
 /// The command line of `semel records explain`.
@@ -268,8 +216,9 @@ pub(super) fn run(args: &RecordsArgs, config: Option<&Path>) -> anyhow::Result<C
     // A reading command changes nothing, not even an older schema.
     let open = |flag, access| open_store(config, flag, access);
     match &args.command {
-        RecordsCommand::List(args) => list(&open(&args.store, Access::Read)?, args),
-        RecordsCommand::Show(args) => show(&open(&args.store, Access::Read)?, &args.id, args.output.json),
+        RecordsCommand::List(args) => list::run(&open(&args.store, Access::Read)?, args),
+        RecordsCommand::Find(args) => find::run(args, config),
+        RecordsCommand::Show(args) => show::run(&open(&args.store, Access::Read)?, args),
         RecordsCommand::Explain(ExplainArgs { id, store: flag, output }) => {
             let store = open(flag, Access::Read)?;
             let same_store = explain::same_store(config, flag)?;
@@ -277,6 +226,8 @@ pub(super) fn run(args: &RecordsArgs, config: Option<&Path>) -> anyhow::Result<C
             let around = Around { same_store: &same_store, config: &config };
             explain::run(&store, operation_id(id)?, &around, output.json)
         }
+        RecordsCommand::Export(args) => export::run(&open(&args.store, Access::Read)?, args),
+        RecordsCommand::Settle(args) => settle::run(args, config),
         RecordsCommand::Request(RequestArgs { act: args }) => {
             let store = open(&args.store, Access::Write)?;
             request(&store, (&args.id, &args.reason), args.output.json)
@@ -305,106 +256,6 @@ pub(super) fn run(args: &RecordsArgs, config: Option<&Path>) -> anyhow::Result<C
     }
 }
 
-fn list(store: &Arc<dyn Records>, args: &ListRecordsArgs) -> anyhow::Result<CommandResult> {
-    let json = args.output.json;
-    let given = |name: &str| match name {
-        "state" => args.state.clone(),
-        "operation" => args.operation.clone(),
-        "tenant" => args.tenant.clone(),
-        "older-than" => args.older_than.clone(),
-        _ => None,
-    };
-    let wanted = WantedRecords::read(given).map_err(anyhow::Error::msg)?;
-    let mut filter = wanted.page(blocking(store.now())?, None, PAGE);
-    let mut shown = 0;
-    if json {
-        let (mut all, mut bad) = (Vec::new(), 0);
-        while let Some((page, unreadable)) = next_page(store, &mut filter)? {
-            all.extend(page.iter().map(summary));
-            all.extend(unreadable.iter().map(records::unreadable));
-            bad += unreadable.len();
-        }
-        say(Value::Array(all));
-        return Ok(told_of(bad));
-    }
-    super::show(format!(
-        "{:36}  {:16}  {:24}  {:20}  {:24}",
-        "OPERATION ID", "STATE", "OPERATION", "TENANT/CALLER", "CHANGED"
-    ));
-    let mut bad = 0;
-    while let Some((page, unreadable)) = next_page(store, &mut filter)? {
-        for UnreadableRecord { operation_id, why } in &unreadable {
-            super::show(printable(&format!("{operation_id}  {:16}  {why}", "unreadable")));
-        }
-        bad += unreadable.len();
-        for record in &page {
-            let who = format!("{}/{}", record.principal.tenant(), record.principal.caller());
-            let (id, state) = (record.operation_id, record.head.state.name().as_str());
-            super::show(format!(
-                "{id}  {state:16}  {:24}  {who:20}  {}",
-                record.operation.as_str(),
-                record.updated_at
-            ));
-        }
-        shown += page.len();
-    }
-    eprintln!("{shown} record{}", if shown == 1 { "" } else { "s" });
-    Ok(told_of(bad))
-}
-
-/// Returns the result of a list with this many unreadable records.
-fn told_of(unreadable: usize) -> CommandResult {
-    if unreadable == 0 {
-        return CommandResult::Yes;
-    }
-    eprintln!("{unreadable} of them cannot be read: see `semel doctor`");
-    CommandResult::No
-}
-
-/// Page of a list: records, and those that cannot be read.
-type ListPage = (Vec<Record>, Vec<UnreadableRecord>);
-
-fn next_page(store: &Arc<dyn Records>, filter: &mut Filter) -> anyhow::Result<Option<ListPage>> {
-    let (page, unreadable) = (blocking(store.list(filter))?, blocking(store.unreadable(filter))?);
-    let last = page.last().map(|record| record.operation_id);
-    let last = last.max(unreadable.last().map(|bad| bad.operation_id));
-    // A row without a readable id ends the list.
-    let goes_on = last.is_some() && last > filter.after;
-    filter.after = last.or(filter.after);
-    Ok(goes_on.then_some((page, unreadable)))
-}
-
-fn show(store: &Arc<dyn Records>, id: &str, json: bool) -> anyhow::Result<CommandResult> {
-    let id = operation_id(id)?;
-    let Some(found) = blocking(find(&**store, id))? else {
-        eprintln!("{}", absent(id));
-        return Ok(CommandResult::No);
-    };
-    let shown = found.to_json();
-    if json {
-        say(shown);
-        return Ok(CommandResult::Yes);
-    }
-    match shown.as_object() {
-        Some(members) => {
-            for (name, value) in members.iter().filter(|(name, _)| !LISTS.contains(&name.as_str())) {
-                let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                super::show(printable(&format!("{name:18} {value}")));
-            }
-        }
-        None => say("its record has been deleted"),
-    }
-    for step in &found.steps {
-        let (name, told) = line(step);
-        super::show(printable(&format!("{name:18} {told}")));
-    }
-    for NoteTaken { at, note } in &found.notes {
-        let told = printable(&format!("{} by {}: {}", note.action, note.who, note.why));
-        super::show(format!("{:18} {at} {told}", "note"));
-    }
-    Ok(CommandResult::Yes)
-}
-
 /// Shows the request of a command, and notes the reader and the reason.
 fn request(store: &Arc<dyn Records>, (id, why): (&str, &str), json: bool) -> anyhow::Result<CommandResult> {
     let id = operation_id(id)?;
@@ -418,26 +269,6 @@ fn request(store: &Arc<dyn Records>, (id, why): (&str, &str), json: bool) -> any
         }
     }
     Ok(CommandResult::Yes)
-}
-
-/// Lists that `show` prints line by line.
-const LISTS: [&str; 3] = ["notes", "phases", "items"];
-
-/// Returns a step as one line. The output of a phase is private to the service, and not shown.
-fn line(step: &Progress) -> (&'static str, String) {
-    let Progress { name, what, began_at, done_at, .. } = step;
-    let done = || done_at.map_or("not done".to_owned(), |at| format!("done at {at}"));
-    match what {
-        StepKind::Local { .. } | StepKind::External { .. } => {
-            ("phase", format!("{began_at} {name} ({}), {}", what.as_str(), done()))
-        }
-        StepKind::Item { operation_id, state, status } => {
-            let id = operation_id.map_or("not claimed".to_owned(), |id| id.to_string());
-            let state = state.map_or("", StateName::as_str);
-            let status = status.map_or(String::new(), |status| format!(" with {status}"));
-            ("item", format!("{began_at} {name}: {id} {state}{status}"))
-        }
-    }
 }
 
 /// Returns the attempt that the operator names.

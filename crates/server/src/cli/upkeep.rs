@@ -93,7 +93,7 @@ pub(super) struct MigrateArgs {
 
 pub(super) fn sweep(args: &SweepArgs, config: Option<&Path>) -> anyhow::Result<CommandResult> {
     let store = open(config, &args.store)?;
-    let total = in_batches(args.batch, async |batch| store.sweep(batch).await)?;
+    let total = in_batches(args.batch, async |batch| Ok(store.sweep(batch).await?.len()))?;
     match args.output.json {
         true => say(json!({ "records": total })),
         false => say(format!("{total} leases had expired")),
@@ -103,7 +103,7 @@ pub(super) fn sweep(args: &SweepArgs, config: Option<&Path>) -> anyhow::Result<C
 
 pub(super) fn reap(args: &ReapArgs, config: Option<&Path>) -> anyhow::Result<CommandResult> {
     let store = open(config, &args.store)?;
-    let total = in_batches(args.batch, async |batch| store.reap(batch).await)?;
+    let total = in_batches(args.batch, async |batch| Ok(store.reap(batch).await?.len()))?;
     match args.output.json {
         true => say(json!({ "records": total })),
         false => say(format!("{total} records had expired")),

@@ -2,7 +2,9 @@
 //!
 //! A test compares it with the metrics that the crates record, name by name and label by label.
 
-use metrics::{describe_counter, describe_gauge, describe_histogram};
+use std::collections::HashSet;
+
+use metrics::{Label, describe_counter, describe_gauge, describe_histogram};
 
 /// Type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,13 +85,33 @@ pub const METRICS: &[MetricGroup] = &[
             counter("idempotency_new_keys_total", &["tenant"], "Commands that ran for the first time."),
             counter(
                 "idempotency_fingerprint_mismatch_total",
-                &["operation", "caller"],
+                &["operation", "tenant"],
                 "Keys that were used with another request.",
             ),
             counter(
+                "idempotency_refused_total",
+                &["operation", "code"],
+                "Requests that were refused before a claim, by the code of the problem.",
+            ),
+            counter(
                 "idempotency_quota_exceeded_total",
-                &["whose", "limit"],
+                &["whose", "limit", "tenant"],
                 "Requests refused because a tenant or caller exceeded its new_keys, lookups, active_keys or stored_bytes.",
+            ),
+            gauge(
+                "idempotency_busiest_caller_share",
+                &[],
+                "Share of the new keys of the last whole minute that the busiest caller sent, from 0 to 1.",
+            ),
+            counter(
+                "idempotency_held_total",
+                &["operation"],
+                "Commands that were refused because of a hold.",
+            ),
+            counter(
+                "idempotency_passed_total",
+                &["method"],
+                "Requests that were passed on without protection: GET, HEAD, OPTIONS, PUT, DELETE, POST, PATCH, other.",
             ),
             counter(
                 "idempotency_in_progress_total",
@@ -98,13 +120,18 @@ pub const METRICS: &[MetricGroup] = &[
             ),
             counter(
                 "idempotency_unknown_total",
-                &["operation"],
-                "Executions that ended with an unknown outcome, except expired leases: idempotency_records_active shows those.",
+                &["operation", "cause"],
+                "Commands that became unknown, by the reason of the record. Sweeps and requests that find an expired lease count.",
             ),
             counter(
                 "idempotency_expired_total",
                 &["operation"],
                 "Duplicates that were answered after the response had expired.",
+            ),
+            counter(
+                "idempotency_late_retries_total",
+                &["operation"],
+                "Retries that came after their record had expired, and ran as new commands, as far as this process remembers.",
             ),
             counter(
                 "idempotency_zombies_total",
@@ -140,18 +167,42 @@ pub const METRICS: &[MetricGroup] = &[
         metrics: &[
             counter("idempotency_store_errors_total", &["call"], "Store calls of requests that failed."),
             histogram("idempotency_store_seconds", &["call"], "Time that store calls of requests took."),
+            gauge("idempotency_store_breaker_open", &[], "1 while the circuit breaker of the store is open."),
+            gauge("idempotency_store_queue_length", &[], "Changes that wait for the writer of the store."),
+            histogram(
+                "idempotency_store_queue_seconds",
+                &[],
+                "Time that a change waited for the writer of the store.",
+            ),
             gauge(
                 "idempotency_records_active",
                 &["operation", "state"],
-                "Records in the store, counted every 15 s.",
+                "Records in the store, every 15 s: claimed, processing and unknown ones are counted, others of a large \
+                 store are estimated.",
             ),
-            gauge("idempotency_oldest_seconds", &["state"], "Age of the oldest record in each state."),
+            gauge(
+                "idempotency_oldest_seconds",
+                &["state"],
+                "Time since the oldest claimed, processing or unknown record entered its state; 0 without one.",
+            ),
+            gauge(
+                "idempotency_census_timestamp_seconds",
+                &[],
+                "UNIX time at which records were last counted.",
+            ),
+            gauge("idempotency_stored_bytes", &[], "Size of the store's data."),
+            counter(
+                "idempotency_swept_total",
+                &["operation", "state"],
+                "Records whose lease or start deadline had expired, by the state that they got.",
+            ),
             counter("idempotency_reaped_total", &[], "Expired records that were removed."),
             gauge(
                 "idempotency_reap_lag_seconds",
                 &[],
-                "Time since the reaper last finished, as of its last try.",
+                "Time since the reaper last finished; it rises while the reaper hangs.",
             ),
+            gauge("idempotency_holds", &["kind"], "Holds in force: operation, tenant, sink, reconciler."),
             counter(
                 "idempotency_reference_conflicts_total",
                 &[],
@@ -269,15 +320,121 @@ pub const METRICS: &[MetricGroup] = &[
     },
     MetricGroup {
         title: "Outbox",
-        source: "Recorded by the worker that delivers, in a service that uses the library; not in the gateway.",
+        source: "Depth and age are recorded by the gateway, and by the worker that delivers; the rest only by that \
+                 worker, in a service that uses the library.",
         metrics: &[
             gauge("outbox_pending", &[], "Messages that are not delivered yet."),
             gauge("outbox_dead", &[], "Messages that are no longer tried."),
+            gauge(
+                "outbox_oldest_seconds",
+                &[],
+                "Age of the oldest message that is not delivered yet; 0 without one.",
+            ),
             counter("outbox_delivered_total", &["topic"], "Delivered messages, by kind."),
             counter("outbox_dead_total", &["topic"], "Messages that were given up, by kind."),
         ],
     },
+    MetricGroup {
+        title: "Process",
+        source: "Recorded by the gateway.",
+        metrics: &[
+            gauge(
+                "semel_build_info",
+                &["version", "store"],
+                "1, with the version of the program and the kind of its store.",
+            ),
+            counter("traces_exported_total", &[], "Spans that the receiver of traces took."),
+            counter(
+                "traces_dropped_total",
+                &["reason"],
+                "Spans that were lost: queue_full, refused, unreachable.",
+            ),
+        ],
+    },
 ];
+
+/// Values of labels that the gateway itself sets: their series begin with 0.
+const VALUES: &[(&str, &str, &[&str])] = &[
+    (
+        "identity_tokens_refused_total",
+        "check",
+        &[
+            "several_authorization_lines",
+            "max_token",
+            "form",
+            "crit",
+            "alg",
+            "kid_unknown",
+            "kid_missing",
+            "signature",
+            "iss",
+            "aud",
+            "times",
+            "exp",
+            "nbf_or_iat",
+            "tenant_claim",
+            "caller_claim",
+        ],
+    ),
+    ("identity_keys_read_total", "outcome", &["read", "failed"]),
+    (
+        "identity_certificates_refused_total",
+        "check",
+        &["ended", "withdrawn", "malformed", "missing", "several", "form", "name"],
+    ),
+    ("introspections_total", "outcome", &["known", "remembered", "refused", "unavailable"]),
+    ("authorizations_total", "outcome", &["allowed", "remembered", "denied", "unavailable"]),
+    ("tls_handshakes_total", "listener", &["clients", "admin"]),
+    ("tls_handshakes_total", "outcome", &["done", "failed", "timed_out"]),
+    ("tls_reloads_total", "table", &["tls", "admin_tls", "upstream_tls"]),
+    ("tls_reloads_total", "outcome", &["done", "failed"]),
+    ("upstream_failures_total", "kind", &["not_sent", "broke_off", "timed_out"]),
+    ("idempotency_ledger_runs_total", "outcome", &["agree", "differ", "failed"]),
+];
+
+/// Registers every counter that the gateway itself records with 0, for these operations.
+pub(super) fn begin(operations: &[String]) {
+    for metric in METRICS.iter().flat_map(|group| group.metrics) {
+        if metric.kind == MetricKind::Counter {
+            label_sets(metric, operations).into_iter().for_each(|labels| {
+                metrics::counter!(metric.name, labels).increment(0);
+            });
+        }
+    }
+}
+
+/// Returns every combination of known values of a metric's labels; none if the values of one are not known.
+fn label_sets(metric: &MetricInfo, operations: &[String]) -> Vec<Vec<Label>> {
+    let values = |label: &str| -> Vec<String> {
+        if label == "operation" {
+            return operations.to_vec();
+        }
+        let known = VALUES.iter().find(|(name, of, _)| *name == metric.name && *of == label);
+        known.map_or(Vec::new(), |(.., values)| values.iter().map(|value| (*value).to_owned()).collect())
+    };
+    metric.labels.iter().fold(vec![Vec::new()], |sets, label| {
+        let values = values(label);
+        let with = |set: &Vec<Label>, value: &String| {
+            let mut set = set.clone();
+            set.push(Label::new(*label, value.clone()));
+            set
+        };
+        sets.iter().flat_map(|set| values.iter().map(move |value| with(set, value))).collect()
+    })
+}
+
+/// Returns the metrics that have no series yet, as text of the format of Prometheus: their help and their type.
+pub(crate) fn without_series(rendered: &str) -> String {
+    let known: HashSet<&str> =
+        rendered.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    let metrics = METRICS.iter().flat_map(|group| group.metrics);
+    metrics
+        .filter(|metric| !known.contains(metric.name))
+        .map(|MetricInfo { name, kind, help, .. }| {
+            format!("# HELP {name} {help}\n# TYPE {name} {}\n\n", kind.as_str())
+        })
+        .collect()
+}
 
 /// Registers every help text with the metrics recorder.
 pub(super) fn describe() {

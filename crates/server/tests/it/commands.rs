@@ -341,10 +341,13 @@ fn upkeep_works_by_hand() {
 }
 
 /// Commands that only read and must not migrate the store.
-const LOOKS: [&[&str]; 9] = [
+const LOOKS: [&[&str]; 12] = [
     &["records", "list"],
     &["records", "show", "01a1df32-caa3-786d-a196-45c465f24292"],
     &["records", "explain", "01a1df32-caa3-786d-a196-45c465f24292"],
+    &["records", "find", "01a1df32-caa3-786d-a196-45c465f24292"],
+    &["hold", "list"],
+    &["notes"],
     &["outbox", "list"],
     &["outbox", "show", "01a1df32-caa3-786d-a196-45c465f24292/0"],
     &["quotas", "list"],
@@ -610,6 +613,7 @@ async fn an_operator_sees_how_far_a_command_with_phases_has_come() {
         business_reference: None,
         former: [].into(),
         policy: Policy::default().into(),
+        trace: None,
     };
     let id = RandomIds.operation_id(semel_core::Clock::now(&SystemClock));
     let input = StoredRequest::input("canary".into());

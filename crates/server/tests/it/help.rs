@@ -43,8 +43,10 @@ fn needed(name: &str) -> &'static [&'static str] {
         }
         "keys create" => &["--tenant", "acme", "--caller", "shop"],
         "keys revoke" => &["key_3d735fd4ca06"],
-        "records show" | "records explain" => &[ID],
+        "records show" | "records explain" | "records find" => &[ID],
+        "hold add" | "hold lift" => &["--reconciler", "--reason", "asked to"],
         "records resolve" => &[ID, "--verdict", "not-executed", "--reason", "not in the ledger"],
+        "records settle" => &["found.jsonl", "--reason", "asked to"],
         "records request" | "records release" | "records purge" => &[ID, "--reason", "asked to"],
         "reconcile ledger" => &["--ours", "store", "--theirs", "provider.csv", "--reference", "key"],
         "outbox show" => &[EVENT],
@@ -54,8 +56,8 @@ fn needed(name: &str) -> &'static [&'static str] {
     }
 }
 
-/// Commands that take the settings of a store and do not open it.
-const NO_STORE: [&str; 1] = ["config show"];
+/// Commands that take the settings of a store and do not open it, or name its fault in a file.
+const NO_STORE: [&str; 2] = ["config show", "support-bundle"];
 
 /// Stores that cannot be used.
 struct Stores {
@@ -68,6 +70,8 @@ impl Stores {
         let folder = TempDir::new().expect("there is room");
         let newer = semel_testkit::postgres::shared().expect("there is a PostgreSQL").create_database();
         let stores = Stores { folder, newer: newer.expect("it can be created") };
+        let verdict = format!("{{\"operationId\":\"{ID}\",\"verdict\":\"not-executed\"}}\n");
+        std::fs::write(stores.folder.path().join("found.jsonl"), verdict).expect("there is room");
         let make = |store: &str| {
             let made = semel(stores.folder.path())
                 .args(["keys", "create", "--tenant", "acme", "--caller", "shop", "--store", store])

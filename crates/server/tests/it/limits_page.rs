@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates whose bounds are on the page.
-const CRATES: [&str; 9] =
-    ["core", "flow", "gateway", "http", "operations", "outgoing", "server", "settings", "stores"];
+const CRATES: [&str; 10] =
+    ["core", "flow", "gateway", "http", "operations", "outgoing", "server", "settings", "stores", "traces"];
 
 /// Files whose constants bound texts for people, or are units: the tools, `doctor`, and the reading of
 /// settings.
@@ -23,7 +23,7 @@ const OTHER_FILES: [&str; 8] = [
 
 /// Constants that are no bounds of their own: sums of others, units, the digits of a double, or a
 /// `Retry-After`.
-const OTHER_CONSTANTS: [&str; 11] = [
+const OTHER_CONSTANTS: [&str; 12] = [
     "core/json/number.rs MAX_DIGITS",
     "core/jump.rs TOLERANCE",
     "core/transition.rs PURGE_GRACE",
@@ -31,6 +31,7 @@ const OTHER_CONSTANTS: [&str; 11] = [
     "core/policy.rs MAX_KEPT_DAYS",
     "flow/phases/input.rs MAX_SIZE",
     "http/answer/headers.rs SOON",
+    "http/answer/headers.rs HELD",
     "operations/admin.rs LATER",
     "settings/tables/introspection.rs LONG_MEMORY",
     "gateway/guard/body.rs MAX_SIZE_LINE",

@@ -3,6 +3,7 @@
 mod audit;
 mod commands;
 mod completions;
+mod deploy;
 mod doctor;
 mod fingerprint;
 mod form_clients;
@@ -19,4 +20,5 @@ mod snapshot;
 mod stripe_sdks;
 mod terminal;
 mod third_party;
+mod traces;
 mod verify;

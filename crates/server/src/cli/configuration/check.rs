@@ -237,12 +237,12 @@ fn stored(
     let looked = runtime()?.block_on(async {
         let store = semel_stores::open_with(&config.store, Access::Read, None).await?;
         let unidentified = former_names::without_identity(config, &*store).await?;
-        anyhow::Ok((store.census().await?, store.key_uses().await?, unidentified))
+        anyhow::Ok((store.operations().await?, store.key_uses().await?, unidentified))
     });
     match looked {
-        Ok((census, uses, unidentified)) => {
+        Ok((live, uses, unidentified)) => {
             unidentified.into_iter().for_each(|warning| report.warn(warning));
-            Ok((former_names::former_names(&config.operations, &census), counted(&uses)))
+            Ok((former_names::former_names(&config.operations, &live), counted(&uses)))
         }
         Err(error) => match error.downcast_ref().and_then(OpenError::older_schema) {
             Some(0) => Ok(Default::default()),

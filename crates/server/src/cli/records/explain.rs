@@ -27,6 +27,8 @@ pub(super) fn run(
     if let Some(record) = &found.record {
         let (tenant, caller) = (record.principal.tenant(), record.principal.caller());
         show(format!("{} of {tenant}/{caller}, key {}…", record.operation, record.key_hash_prefix));
+        let trace = record.trace.map_or(String::new(), |trace| format!(", trace {}", trace.trace_id_text()));
+        show(format!("{} since {}{trace}", record.head.state.name(), record.state_since));
     }
     for entry in timeline(&found) {
         show(format!("{}  {}", entry.at(), entry.tell()));

@@ -122,6 +122,9 @@ async fn connections_of_one_address_leave_places_to_others() {
     for _ in 0..400 {
         idle.push(from_elsewhere(gateway.address).await.expect("the system takes it"));
     }
+    while gateway.counted("connections_refused_total ").await.is_none_or(|refused| refused == 0) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     for number in 0..5 {
         let request = pay("{}").set("idempotency-key", format!("another-address-{number:04}"));
         assert_eq!(gateway.send(request).await.status, 201);

@@ -304,6 +304,9 @@ async fn an_unknown_signing_key_is_fetched_and_a_withdrawn_one_is_refused() {
     issuer.say(200, set(&[new.jwk("new")]));
     assert_eq!(gateway.send(by(&old.good("old", "acme", "alice"))).await.status, 201, "nobody knows yet");
     until(async || gateway.send(by(&new.good("new", "acme", "alice"))).await.replayed()).await;
+    assert!(
+        gateway.counted("identity_keys_read_total{outcome=\"read\"} ").await.is_some_and(|read| read > 0)
+    );
     refused(&gateway, "the old key is gone", &old.good("old", "acme", "alice"), "kid_unknown").await;
     assert_eq!(upstream.seen(), 1, "a caller with a token of another key is the same caller");
 }

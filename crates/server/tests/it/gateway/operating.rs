@@ -31,7 +31,8 @@ async fn metrics_parse_as_prometheus_text_and_count_the_requests() {
     assert_eq!((claims("executed"), claims("replayed")), (Some(1.0), Some(1.0)));
     assert_eq!((claims("mismatch"), claims("refused")), (Some(1.0), Some(1.0)));
     assert_eq!(value("idempotency_replays_total", ("operation", "unmatched")), Some(1.0));
-    assert_eq!(value("idempotency_fingerprint_mismatch_total", ("caller", "local")), Some(1.0));
+    assert_eq!(value("idempotency_fingerprint_mismatch_total", ("tenant", "local")), Some(1.0));
+    assert_eq!(value("semel_build_info", ("version", env!("CARGO_PKG_VERSION"))), Some(1.0));
     assert_eq!(value("idempotency_new_keys_total", ("tenant", "local")), Some(1.0));
     assert_eq!(value("idempotency_duplicates_total", ("tenant", "local")), Some(1.0));
     for histogram in

@@ -310,6 +310,16 @@ async fn an_event_settles_a_command_whose_provider_cannot_be_reached() {
     gateway.logs("idempotency_reconcile_contradiction").await;
     let metrics = String::from_utf8(gateway.admin("/metrics").await.body.to_vec()).expect("it is text");
     assert!(metrics.contains("idempotency_reconcile_contradictions_total 1"), "{metrics}");
+    let absent = semel_core::Ids::operation_id(&semel_core::RandomIds, semel_core::Timestamp::from_millis(0));
+    gateway.send(from_provider("e9", "charge.captured", &absent.to_string())).await;
+    let events = async |outcome: &str| {
+        let series =
+            format!("idempotency_webhook_events_total{{source=\"provider\",outcome=\"{outcome}\"}} ");
+        gateway.counted(&series).await
+    };
+    assert_eq!((events("taken").await, events("seen").await), (Some(2), Some(1)));
+    let without = "idempotency_webhook_without_record_total{source=\"provider\"} ";
+    assert_eq!(gateway.counted(without).await, Some(1));
     // An event that comes while the command runs is kept until it is needed.
     let running = tokio::spawn(keyed("before").doing("hang").to(gateway.address));
     let id = bank.arrived().await;

@@ -115,8 +115,12 @@ fn members(document: &Value) -> String {
         let schema = &described(document, endpoint)["requestBody"]["content"]["application/json"]["schema"];
         let name = schema["$ref"].as_str().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
         let listed = document["components"]["schemas"][name]["properties"].as_object();
-        // Every action has a reason; one row stands for all of them.
-        let of = |member: &str| if member == "reason" { "every POST" } else { endpoint.path };
+        // Every action has a reason; one row stands for all that note it in the store.
+        let is_noted = endpoint.action != Some("log level");
+        let of = move |member: &str| match member == "reason" && is_noted {
+            true => "every action",
+            false => endpoint.path,
+        };
         listed.into_iter().flatten().map(move |(member, schema)| (member.as_str(), schema, of(member)))
     });
     table(["member", "of", "meaning", "values"], taken(found))
@@ -131,7 +135,7 @@ fn the_page_of_the_admin_api_lists_every_endpoint() {
         PARAMETERS.to_owned(),
         parameters(&document),
         MEMBERS.to_owned(),
-        members(&document).replace("`every POST`", "every POST"),
+        members(&document).replace("`every action`", "every action"),
     ];
     assert_page("admin.md", &page.concat());
 }

@@ -1,6 +1,7 @@
 //! `commands.md`: every command with its arguments and exit codes, from the definitions of the command line.
 
 use clap::{Arg, ArgAction, Command};
+use regex::Regex;
 
 use super::assert_page;
 use super::markdown::{cell, code, codes, table};
@@ -102,11 +103,20 @@ fn arguments(command: &Command) -> String {
     table + &also
 }
 
-/// Returns the exit codes in a command's help, on one line.
-fn exit_codes(command: &Command) -> Option<String> {
-    let after = command.get_after_help()?.to_string();
-    let (_, codes) = after.split_once("Exit codes: ")?;
-    Some(codes.split_whitespace().collect::<Vec<_>>().join(" "))
+/// Returns the exit codes in a command's help, each with its meaning.
+fn exit_codes(command: &Command) -> Vec<[String; 2]> {
+    let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+    let Some((_, codes)) = after.split_once("Exit codes: ") else { return Vec::new() };
+    let codes = codes.split_whitespace().collect::<Vec<_>>().join(" ");
+    let code = Regex::new(r"(?:^|[,;] )([0-9]) ").expect("it is a pattern");
+    let starts: Vec<_> =
+        code.captures_iter(&codes).map(|found| found.get(0).expect("it is the whole")).collect();
+    let ends = starts.iter().skip(1).map(|next| next.start()).chain([codes.len()]);
+    let row = |(start, end): (&regex::Match<'_>, usize)| {
+        let digit = start.as_str().trim_start_matches([',', ';', ' ']).trim_end();
+        [digit.to_owned(), cell(codes[start.end()..end].trim_end_matches('.'))]
+    };
+    starts.iter().zip(ends).map(row).collect()
 }
 
 fn section(name: &str, command: &Command, depth: usize) -> String {
@@ -116,8 +126,9 @@ fn section(name: &str, command: &Command, depth: usize) -> String {
         let about = about(command);
         let stop = if about.ends_with('?') { "" } else { "." };
         text += &format!("{} `{name}`\n\n{about}{stop}\n\n{}", "#".repeat(depth), arguments(command));
-        if let Some(codes) = exit_codes(command) {
-            text += &format!("Exit codes: {codes}\n\n");
+        let codes = exit_codes(command);
+        if !codes.is_empty() {
+            text += &(table(["exit code", "meaning"], codes) + "\n");
         }
         text += &section(&name, command, depth + 1);
     }

@@ -13,8 +13,9 @@ const HEAD: &str = "\
 # Metrics
 
 Every metric at `/metrics` of the admin listener, in the text format of Prometheus. [Monitor](../how-to/monitor.md) says what to alert
-on. Commands without a rule share the operation `unmatched`. The first 100 tenants, callers and topics each have labels of their
-own, the rest is `other`. No label carries a key, a path or a body. A metric appears with its first value.
+on. Commands without a rule share the operation `unmatched`. The first 100 tenants and topics each have labels of their
+own, the rest is `other`. No label carries a key, a path or a body. Every metric has its help from the start, and every series whose
+labels are known begins with 0.
 ";
 
 /// File of the table itself, which records nothing.

@@ -66,6 +66,7 @@ fn introduction(table: &str) -> (&'static str, &'static str) {
             "Intervals of the reconciler: [Look up unknown outcomes](../how-to/reconcile.md).",
         ),
         "maintenance" => ("`[maintenance]`", "Sweeping of expired leases and removal of expired records."),
+        "traces" => ("`[traces]`", "The collector of traces: [Trace requests](../how-to/trace.md)."),
         "ledger" => {
             ("`[ledger]`", "The scheduled comparison of ledgers: [Compare ledgers](../how-to/ledger.md).")
         }

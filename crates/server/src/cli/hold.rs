@@ -1,0 +1,166 @@
+//! `semel hold list|add|lift`: stops an operation, a tenant, a sink or the reconciler for a while. Every change requires
+//! a reason, and is noted permanently with it.
+
+use std::path::Path;
+
+use anyhow::Context;
+use clap::ArgGroup;
+use semel_core::{HoldTarget, Note};
+use semel_operations::operate::Acted;
+use semel_operations::operate::holds::{self, HoldAction};
+use semel_stores::Access;
+use serde_json::Value;
+
+use super::records::{reason, who};
+use super::{CommandResult, OutputFlags, StoreFlag, blocking, load, open_keyless, printable, say};
+
+/// The command line of `semel hold`.
+#[derive(Debug, clap::Args)]
+#[command(about = "Hold an operation, a tenant, a sink or the reconciler, and lift holds")]
+pub(super) struct HoldArgs {
+    #[command(subcommand)]
+    command: HoldCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum HoldCommand {
+    List(ListHoldsArgs),
+    Add(AddHoldArgs),
+    Lift(LiftHoldArgs),
+}
+
+/// The command line of `semel hold list`.
+#[derive(Debug, clap::Args)]
+#[command(
+    about = "List the holds in force, with their authors and reasons",
+    long_about = "Lists the holds in force: what is held, since when, by whom and why. `semel notes` has earlier ones.",
+    after_help = "Example:\n  \
+        semel hold list\n\n\
+        Exit codes: 0 listed, even if there are none; 2 wrong use, or the store cannot be used."
+)]
+struct ListHoldsArgs {
+    #[command(flatten)]
+    store: StoreFlag,
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+/// The command line of `semel hold add`.
+#[derive(Debug, clap::Args)]
+#[command(
+    about = "Hold an operation, a tenant, a sink or the reconciler",
+    long_about = "Holds one target, in every gateway of this store, within 2 seconds and until it is lifted, also over \
+        restarts:\n\
+        - an operation or a tenant: new commands get 503 `IDEMPOTENCY_HELD` with `Retry-After`, and nothing of them \
+        runs; workers start none that wait. Retries of known commands are answered as before. Commands that run \
+        already are not stopped.\n\
+        - a sink: messages of this kind are kept, and not delivered.\n\
+        - the reconciler: unknown outcomes are not looked up on schedule.\n\n\
+        An operation that neither a rule nor a record has is refused. The operator and the reason are kept for good.",
+    after_help = "Examples:\n  \
+        semel hold add --operation payments.create --reason 'the provider is down, ticket 7'\n  \
+        semel hold add --tenant acme --reason 'runaway client'\n  \
+        semel hold add --sink payment.created --reason 'the receiver counts twice'\n  \
+        semel hold add --reconciler --reason 'the provider limits our look-ups'\n\n\
+        Exit codes: 0 held, 1 it is held already or cannot be held, 2 wrong use, or the store cannot be used."
+)]
+struct AddHoldArgs {
+    #[command(flatten)]
+    change: ChangeHoldArgs,
+}
+
+/// The command line of `semel hold lift`.
+#[derive(Debug, clap::Args)]
+#[command(
+    about = "Lift a hold",
+    long_about = "Lifts a hold, in every gateway of this store, within 2 seconds: commands run, messages go out and \
+        look-ups are made again. The operator and the reason are kept for good.",
+    after_help = "Example:\n  \
+        semel hold lift --operation payments.create --reason 'the provider is back'\n\n\
+        Exit codes: 0 lifted, 1 it is not held, 2 wrong use, or the store cannot be used."
+)]
+struct LiftHoldArgs {
+    #[command(flatten)]
+    change: ChangeHoldArgs,
+}
+
+/// The arguments of a change of a hold.
+#[derive(Debug, clap::Args)]
+#[command(group = ArgGroup::new("target").args(["operation", "tenant", "sink", "reconciler"]).required(true))]
+struct ChangeHoldArgs {
+    #[arg(long, value_name = "NAME", help = "New commands of this operation")]
+    operation: Option<String>,
+    #[arg(long, value_name = "NAME", help = "New commands of this tenant")]
+    tenant: Option<String>,
+    #[arg(long, value_name = "KIND", help = "Delivery of messages of this kind")]
+    sink: Option<String>,
+    #[arg(long, help = "Scheduled look-ups of unknown outcomes")]
+    reconciler: bool,
+    #[arg(long, value_name = "TEXT", help = "Reason for the action, which is kept for good")]
+    reason: String,
+    #[command(flatten)]
+    store: StoreFlag,
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+impl ChangeHoldArgs {
+    fn target(&self) -> anyhow::Result<HoldTarget> {
+        let given = [("operation", &self.operation), ("tenant", &self.tenant), ("sink", &self.sink)];
+        let named = given.into_iter().find_map(|(kind, name)| Some((kind, Some(name.as_deref()?))));
+        let (kind, name) =
+            named.or(self.reconciler.then_some(("reconciler", None))).context("the target is missing")?;
+        holds::target(kind, name).map_err(anyhow::Error::msg)
+    }
+}
+
+pub(super) fn run(args: &HoldArgs, config: Option<&Path>) -> anyhow::Result<CommandResult> {
+    match &args.command {
+        HoldCommand::List(args) => list(args, config),
+        HoldCommand::Add(AddHoldArgs { change: args }) => change(args, config, HoldAction::Add),
+        HoldCommand::Lift(LiftHoldArgs { change: args }) => change(args, config, HoldAction::Lift),
+    }
+}
+
+fn list(args: &ListHoldsArgs, config: Option<&Path>) -> anyhow::Result<CommandResult> {
+    let store = open_keyless(&load(config, args.store.flags())?.config.store, Access::Read)?;
+    let holds = blocking(store.holds())?;
+    if args.output.json {
+        say(holds.iter().map(holds::summary).collect::<Value>());
+        return Ok(CommandResult::Yes);
+    }
+    super::show(format!("{:32}  {:24}  {:16}  REASON", "HELD", "SINCE", "BY"));
+    for hold in &holds {
+        let target = hold.target.to_string();
+        let line = format!("{target:32}  {}  {:16}  {}", hold.since, hold.who, hold.why);
+        super::show(printable(&line));
+    }
+    eprintln!("{} hold{}", holds.len(), if holds.len() == 1 { "" } else { "s" });
+    Ok(CommandResult::Yes)
+}
+
+fn change(args: &ChangeHoldArgs, config: Option<&Path>, action: HoldAction) -> anyhow::Result<CommandResult> {
+    let (target, why) = (args.target()?, reason(&args.reason)?);
+    let config = load(config, args.store.flags())?.config;
+    let store = open_keyless(&config.store, Access::Write)?;
+    if action == HoldAction::Add
+        && let Err(why) = blocking(holds::check_operation(&target, &config, &*store))?
+    {
+        eprintln!("{why}");
+        return Ok(CommandResult::No);
+    }
+    let note = Note { who: who(), action: String::new(), why };
+    match blocking(holds::act(&*store, &target, action, note))? {
+        Acted::Done(_) if args.output.json => say(holds::done(&target, action)),
+        Acted::Done(_) => {
+            let done = if action == HoldAction::Add { "is held" } else { "is not held any more" };
+            super::show(printable(&format!("{target} {done}")));
+            super::show(holds::effect(&target, action));
+        }
+        Acted::Refused(why) | Acted::Absent(why) => {
+            eprintln!("{why}");
+            return Ok(CommandResult::No);
+        }
+    }
+    Ok(CommandResult::Yes)
+}
