@@ -232,7 +232,8 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(entries.flatten().map(|entry| entry.path()).filter(|path| path.is_file()).collect())
 }
 
-fn only_file(folder: &Path, extension: &str) -> Result<PathBuf, String> {
+/// Returns the only file with this extension in a folder.
+pub(crate) fn only_file(folder: &Path, extension: &str) -> Result<PathBuf, String> {
     let found = files(folder)?.into_iter().find(|file| file.extension() == Some(OsStr::new(extension)));
     found.ok_or_else(|| format!("nothing that ends with .{extension} came into {}", folder.display()))
 }

@@ -61,6 +61,13 @@ pub(crate) fn build() -> Result<(), String> {
     Ok(())
 }
 
+/// Returns the anchors of a page of the book by its path without its extension, such as `how-to/tls`; `None` if there is no
+/// such page.
+pub(crate) fn anchors(page: &str) -> Option<Vec<String>> {
+    let file = root().join(PAGES).join(page).with_extension("md");
+    std::fs::read_to_string(file).ok().map(|text| Page::read(&text).anchors)
+}
+
 /// Every document that is checked, by its path from the root.
 struct Documents {
     root: PathBuf,

@@ -18,6 +18,7 @@ mod mutants;
 mod names;
 mod nightly;
 mod parts;
+mod prometheus;
 mod sbom;
 mod simulate;
 mod sources;
@@ -73,6 +74,8 @@ Checks and tools:
   docs            checks every internal link, anchor and page length of the documentation, and builds the book of docs/
                   to target/book with mdBook, which it installs under target if it is missing
   docs --check    checks only, without mdBook
+  prometheus      checks alerts, their cases and the queries of the dashboard in deploy/ with promtool, which it unpacks
+                  under target from Debian's package if it is missing
   databases       installs PostgreSQL and PgBouncer for tests if they are missing, and prints their paths
   browser         installs Chromium for tests under target if it is missing, and prints its path
   third-party     installs services and clients of others (Express, FastAPI, Stripe's SDKs, gRPC) for tests under target
@@ -109,6 +112,7 @@ fn main() -> ExitCode {
         ["threats"] => threats::check(threats::Build::Named),
         ["diagram"] => diagram::write(),
         ["diagram", "--check"] => diagram::check(),
+        ["prometheus"] => prometheus::check(),
         ["docs"] => docs::run_all(),
         ["docs", "--check"] => docs::check(),
         [] | ["help" | "--help" | "-h"] => {

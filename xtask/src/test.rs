@@ -11,8 +11,8 @@ use crate::parts::{Beside, Parts};
 use crate::step::step;
 use crate::tools::is_there;
 use crate::{
-    browser, chaos, crash_matrix, databases, deny, diagram, docs, imports, names, simulate, third_party,
-    threats,
+    browser, chaos, crash_matrix, databases, deny, diagram, docs, imports, names, prometheus, simulate,
+    third_party, threats,
 };
 
 /// Number of simulated seeds for every change, and for every commit.
@@ -50,14 +50,19 @@ fn everything(parts: &mut Parts) -> Result<(), String> {
     let installed = parts.run("databases", databases::install)?;
     let (browser, place) = parts.run("browser", browser::install)?.variable();
     let (third_party, folder) = parts.run("services and clients of others", third_party::install)?.variable();
+    let promtool = parts.run("promtool", prometheus::install)?;
+    let (prometheus, program) = promtool.variable();
     format_and_lints(parts)?;
     parts.run("build", || step("build", &["build", "--workspace", "--all-targets"], &[]))?;
     let at_once = at_once();
     {
         // Ends with this block, even if a test fails, and with this process.
         let shared = installed.start()?;
-        let variables =
-            [&shared.variables()[..], &[(browser, place.as_str()), (third_party, folder.as_str())]].concat();
+        let variables = [
+            &shared.variables()[..],
+            &[(browser, place.as_str()), (third_party, folder.as_str()), (prometheus, program.as_str())],
+        ]
+        .concat();
         let on_postgres = [&variables[..], &[("SEMEL_TEST_STORE", "postgres")]].concat();
         if is_there("nextest") {
             let run = ["nextest", "run", "--workspace", "--test-threads", &at_once];
@@ -90,6 +95,7 @@ fn everything(parts: &mut Parts) -> Result<(), String> {
     parts
         .run("documentation", || step("documentation", &documentation, &[("RUSTDOCFLAGS", "-D warnings")]))?;
     parts.run("book", docs::build)?;
+    parts.run("alerts and dashboard", || promtool.check())?;
     parts.run("dependencies", deny::check)
 }
 
@@ -120,7 +126,8 @@ fn format_and_lints(parts: &mut Parts) -> Result<(), String> {
     parts.run("imports", imports::check)?;
     parts.run("names", names::check)?;
     parts.run("diagram", diagram::check)?;
-    parts.run("links and pages", docs::check)
+    parts.run("links and pages", docs::check)?;
+    parts.run("alerts", prometheus::check_names)
 }
 
 /// Returns the number of concurrent tests.
