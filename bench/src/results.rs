@@ -6,6 +6,7 @@
 pub mod apart;
 pub mod commands;
 pub mod compared;
+mod finding;
 pub mod growth;
 pub mod instructions;
 pub mod machine;

@@ -93,18 +93,23 @@ async fn run(options: Options) -> Result<()> {
     let (begun, stolen) = (Instant::now(), used::stolen());
     let mut seen: Vec<Section> = Vec::new();
     for name in sections {
-        seen.push(match name {
+        let section = match name {
             "replay" => replay::run(ground().await?, form).await?,
             "commands" => commands::run(ground().await?, form).await?,
             "stores" => stores::run(form).await?,
             "gateway" => proxies::run(ground().await?, form).await?,
             "storm" => storm::run(ground().await?, form).await?,
-            "growth" => growth::run(form).await?,
+            "growth" => {
+                let [growth, finding] = growth::run(form).await?;
+                seen.push(growth);
+                finding
+            }
             "size" => size::run(form, &ground().await?.semel).await?,
             "requests" => requests::run(&program_with_verify(Build::Dist).await?, form).await?,
             "outbox" => outbox::run(form).await?,
             _ => instructions::run(&program)?,
-        });
+        };
+        seen.push(section);
         // Writes the finished sections: the others take long.
         let cores = std::thread::available_parallelism()?.get() as f64;
         let stolen =

@@ -12,6 +12,7 @@ use semel_stores::{PostgresStore, SqliteStore};
 use semel_testkit::postgres::{Cluster, Database};
 use semel_testkit::sample;
 
+use super::finding::{self, LookUpTimes, PROCESSING, UNKNOWN};
 use super::report::{Aim, Section};
 use super::{Figures, Form, Result, drive};
 use crate::chart::{Line, Lines, figure};
@@ -27,7 +28,7 @@ const ACTIONS: [&str; 4] = ["claim and complete", "replay", "sweep", "reap"];
 
 /// Columns copied from the template record, in both stores.
 const COPIED: &str = "tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, epoch, token, lease_ms, \
-                      ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, created_at, updated_at, history";
+                      ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, created_at, updated_at, state_since, history";
 const SETTLED: &str = "state, reason, settled_by, status, resource, response_format, response";
 
 /// SQL for operation ids that rise with `i` and with the time, like generated ones.
@@ -89,8 +90,9 @@ impl Place {
         Ok(())
     }
 
-    /// Inserts records whose lease or time to live has ended, for one sweep or reap.
-    fn make_due(&self, action: &str) -> Result<()> {
+    /// Returns the parts of a statement that inserts `count` copies of the template record: its new ids, a further
+    /// column of them, the copied columns, and the rows.
+    fn copies(&self, count: u64) -> (String, &'static str, String, String) {
         let (random, end) = match self {
             Place::File { .. } => (format!("randomblob(32), {FILE_ID}"), ""),
             Place::Server { .. } => {
@@ -101,19 +103,40 @@ impl Place {
         let one = "(SELECT * FROM semel_records WHERE operation = 'template' LIMIT 1) AS one";
         let series = match self {
             Place::File { .. } => format!(
-                "(WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {BATCH}) SELECT i FROM n) AS n"
+                "(WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count}) SELECT i FROM n) AS n"
             ),
-            Place::Server { .. } => format!("generate_series(1, {BATCH}) AS n(i)"),
+            Place::Server { .. } => format!("generate_series(1, {count}) AS n(i)"),
         };
+        (random, end, copied, format!("{one}, {series}"))
+    }
+
+    /// Inserts records whose outcome is open, and stays so.
+    fn leave_open(&self) -> Result<()> {
+        let (random, end, copied, rows) = self.copies(UNKNOWN);
+        self.sql(&format!(
+            "INSERT INTO semel_records (id, operation_id{end}, reconcile_after, attempts, quarantine_until, state, reason, \
+             {COPIED}) \
+             SELECT {random}{end}, 9000000000000, 0, 0, 'unknown', 'timed_out', {copied} FROM {rows}"
+        ))?;
+        let (random, end, copied, rows) = self.copies(PROCESSING);
+        self.sql(&format!(
+            "INSERT INTO semel_records (id, operation_id{end}, due_at, state, reason, {COPIED}) \
+             SELECT {random}{end}, 9000000000000, 'processing', 'claimed', {copied} FROM {rows}"
+        ))
+    }
+
+    /// Inserts records whose lease or time to live has ended, for one sweep or reap.
+    fn make_due(&self, action: &str) -> Result<()> {
+        let (random, end, copied, rows) = self.copies(BATCH as u64);
         let statement = if action == "sweep" {
             format!(
                 "INSERT INTO semel_records (id, operation_id{end}, due_at, state, reason, {COPIED}) \
-                 SELECT {random}{end}, i, 'processing', 'claimed', {copied} FROM {one}, {series}"
+                 SELECT {random}{end}, i, 'processing', 'claimed', {copied} FROM {rows}"
             )
         } else {
             format!(
                 "INSERT INTO semel_records (id, operation_id{end}, expires_at, {COPIED}, {SETTLED}) \
-                 SELECT {random}{end}, i, {copied}, {SETTLED} FROM {one}, {series}"
+                 SELECT {random}{end}, i, {copied}, {SETTLED} FROM {rows}"
             )
         };
         self.sql(&statement)
@@ -156,10 +179,12 @@ struct Seen {
     times: [Figures; 4],
     /// KiB written for a claim with its completion, and for a reaped record.
     written: [Figures; 2],
+    /// Milliseconds of operators' look-ups.
+    lookups: LookUpTimes,
 }
 
 /// Measures both stores.
-pub async fn run(form: Form) -> Result<Section> {
+pub async fn run(form: Form) -> Result<[Section; 2]> {
     let sizes: &[u64] = match form {
         Form::Quick => &[10_000, 100_000],
         Form::Whole => &[10_000, 100_000, 1_000_000, 10_000_000],
@@ -177,7 +202,8 @@ pub async fn run(form: Form) -> Result<Section> {
     let store: Arc<dyn Records> = Arc::new(PostgresStore::open(&address).await?);
     let server = Place::Server { database, _cluster: cluster };
     let postgres = curve("PostgreSQL", &server, &store, sizes, form).await?;
-    Ok(section(&[sqlite, postgres]))
+    let curves = [sqlite, postgres];
+    Ok([section(&curves), lookups(&curves)])
 }
 
 /// Makes a folder with a file `semel.db` of this many settled records.
@@ -207,6 +233,7 @@ async fn curve(
     form: Form,
 ) -> Result<Curve> {
     complete(store, template()).await?;
+    place.leave_open()?;
     let (mut curve, mut there) = (Curve { name, sizes: Vec::new() }, 0);
     for size in sizes {
         println!("   {name}: {} records", figure(*size as f64));
@@ -229,7 +256,7 @@ async fn complete(store: &Arc<dyn Records>, claim: semel_core::Claim) -> Result<
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 async fn measure(place: &Place, store: &Arc<dyn Records>, form: Form) -> Result<Seen> {
-    let Seen { times: mut figures, mut written } = Seen::default();
+    let Seen { times: mut figures, mut written, .. } = Seen::default();
     for number in 0..AT_ONCE {
         let _ = complete(store, sample::claim(&format!("known-{number}"))).await;
     }
@@ -262,6 +289,7 @@ async fn measure(place: &Place, store: &Arc<dyn Records>, form: Form) -> Result<
             place.make_due(action)?;
             let (before, begun) = (place.written()?, Instant::now());
             let done = if action == "sweep" { store.sweep(BATCH).await? } else { store.reap(BATCH).await? };
+            let done = done.len();
             let done = done.max(1) as f64;
             figures[number].push(begun.elapsed().as_secs_f64() * 1e6 / done);
             if action == "reap" {
@@ -269,7 +297,7 @@ async fn measure(place: &Place, store: &Arc<dyn Records>, form: Form) -> Result<
             }
         }
     }
-    Ok(Seen { times: figures, written })
+    Ok(Seen { times: figures, written, lookups: finding::measure(store).await? })
 }
 
 fn section(curves: &[Curve]) -> Section {
@@ -278,7 +306,7 @@ fn section(curves: &[Curve]) -> Section {
     table[0].extend(["a claim", "a reap"].map(|action| format!("written for {action}, KiB")));
     let (mut charts, mut aims) = (Vec::new(), Vec::new());
     for Curve { name, sizes } in curves {
-        for (size, Seen { times, written }) in sizes {
+        for (size, Seen { times, written, .. }) in sizes {
             let mut row = vec![format!("{name}, {}", figure(*size as f64))];
             row.extend(times.iter().map(Figures::words));
             row.extend(written.iter().map(|figures| figure(figures.median())));
@@ -320,5 +348,27 @@ fn section(curves: &[Curve]) -> Section {
               written for each is less. That is where a curve bends; from there on, only the tree grows, by a level for \
               each hundredfold."
             .into(),
+    }
+}
+
+fn lookups(curves: &[Curve]) -> Section {
+    let (mut table, mut aims) = (vec![finding::heading()], Vec::new());
+    for Curve { name, sizes } in curves {
+        table.extend(sizes.iter().map(|(size, seen)| finding::row(name, *size, &seen.lookups)));
+        aims.extend(sizes.last().into_iter().flat_map(|(_, seen)| finding::aims(name, &seen.lookups)));
+    }
+    Section {
+        title: "Look-ups of operators".into(),
+        what: format!(
+            "The same stores, with {UNKNOWN} unknown and {PROCESSING} processing records in each. One look-up at a time, \
+             pages of 100 records; the list of settled records is for a tenant that has none, so that a page reads all that \
+             it may."
+        ),
+        table,
+        aims,
+        why: "Open records have small indexes of their own. Of settled records, a page reads at most 10,000 and a census \
+              a sample."
+            .into(),
+        ..Section::default()
     }
 }

@@ -282,6 +282,7 @@ impl Commands {
             business_reference: None,
             former: Arc::from([]),
             policy: Arc::new(Policy { wait: Duration::from_secs(20), ..Policy::default() }),
+            trace: None,
         };
         let answered: Answered = match self {
             Commands::Sqlite(transactions) => {

@@ -32,8 +32,8 @@ const AT_ONCE: [usize; 3] = [1, 32, 256];
 /// Lifecycle of a command as plain SQL: the same table, the same columns, one statement for each step.
 pub const LIFECYCLE: &str = "
 \\set n random(1, 9000000000000000000)
-INSERT INTO semel_records (id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state, reason, epoch, token, revision, lease_ms, ttl_ms, on_lease_expired, quarantine_ms, due_at, created_at, updated_at, history) VALUES (sha256(int8send(:n)), gen_random_uuid(), 'acme', 'alice', 'payments.create', '01234567', 1, sha256(int8send(:n)), 'processing', 'claimed', 1, uuid_send(gen_random_uuid()), 1, 30000, 86400000, 'unknown', 60000, (extract(epoch FROM now()) * 1000)::bigint + 30000, (extract(epoch FROM now()) * 1000)::bigint, (extract(epoch FROM now()) * 1000)::bigint, '1763207245123 1 processing claimed') ON CONFLICT DO NOTHING;
-UPDATE semel_records SET state = 'succeeded', reason = 'answered', revision = 2, due_at = NULL, expires_at = (extract(epoch FROM now()) * 1000)::bigint + 86400000, settled_by = 'executor', updated_at = (extract(epoch FROM now()) * 1000)::bigint, history = history || E'\\n1763207245223 1 succeeded answered', status = 201, resource = '/payments/7', response_format = 1, response = decode(repeat('ab', 160), 'hex') WHERE id = sha256(int8send(:n)) AND epoch = 1 AND state = 'processing';
+INSERT INTO semel_records (id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state, reason, epoch, token, revision, lease_ms, ttl_ms, on_lease_expired, quarantine_ms, due_at, created_at, updated_at, state_since, history) VALUES (sha256(int8send(:n)), gen_random_uuid(), 'acme', 'alice', 'payments.create', '01234567', 1, sha256(int8send(:n)), 'processing', 'claimed', 1, uuid_send(gen_random_uuid()), 1, 30000, 86400000, 'unknown', 60000, (extract(epoch FROM now()) * 1000)::bigint + 30000, (extract(epoch FROM now()) * 1000)::bigint, (extract(epoch FROM now()) * 1000)::bigint, (extract(epoch FROM now()) * 1000)::bigint, '1763207245123 1 processing claimed') ON CONFLICT DO NOTHING;
+UPDATE semel_records SET state = 'succeeded', reason = 'answered', revision = 2, due_at = NULL, expires_at = (extract(epoch FROM now()) * 1000)::bigint + 86400000, settled_by = 'executor', updated_at = (extract(epoch FROM now()) * 1000)::bigint, state_since = (extract(epoch FROM now()) * 1000)::bigint, history = history || E'\\n1763207245223 1 succeeded answered', status = 201, resource = '/payments/7', response_format = 1, response = decode(repeat('ab', 160), 'hex') WHERE id = sha256(int8send(:n)) AND epoch = 1 AND state = 'processing';
 ";
 
 /// Figures of one row of the table.
@@ -251,6 +251,7 @@ fn command() -> semel_core::Command {
         business_reference: None,
         former: Arc::from([]),
         policy: Arc::new(Policy::default()),
+        trace: None,
     }
 }
 
