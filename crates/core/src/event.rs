@@ -421,8 +421,10 @@ pub enum RequestWrite {
 pub enum Lapse {
     /// The lease, or the deadline for the start.
     Lease,
-    /// The time to live of the record or of its response.
+    /// The time to live of the record or of its response: the command was settled, and a retry may run it again.
     Retention,
+    /// The time to live of a record without a response to lose: the command had not run, or an operator purged it.
+    Remainder,
 }
 
 /// The effects of an event.

@@ -171,7 +171,7 @@ pub trait Records: Upkeep {
     async fn list(&self, filter: &Filter) -> Result<RecordPage, StoreError>;
 
     /// Returns the commands that hold this business reference, or gave it back and still have a record, the
-    /// holder first.
+    /// holder first. A store may leave out commands that gave it back beyond the first thousand.
     async fn find_by_reference(
         &self,
         tenant: &str,
@@ -309,6 +309,8 @@ pub struct Census {
     pub groups: Vec<CensusGroup>,
     /// Size of the store's data in bytes, if it is known.
     pub bytes: Option<u64>,
+    /// True if settled records were estimated from a sample, which may have missed rare ones.
+    pub is_estimate: bool,
 }
 
 impl Census {
@@ -327,7 +329,7 @@ impl Census {
             group.count += 1;
             group.oldest = group.oldest.min(Some(record.state_since));
         }
-        Census { groups: groups.into_values().collect(), bytes: None }
+        Census { groups: groups.into_values().collect(), bytes: None, is_estimate: false }
     }
 }
 
@@ -359,6 +361,8 @@ pub struct AgedRecord {
     pub operation: OperationName,
     /// First 8 hex digits of the key's digest.
     pub key_hash_prefix: String,
+    /// State and reason of the record before.
+    pub was: (StateName, Reason),
     /// State and reason of the record now; `None` if it is deleted.
     pub became: Option<(StateName, Reason)>,
 }
@@ -372,6 +376,7 @@ impl AgedRecord {
             principal: before.principal.clone(),
             operation: before.operation.clone(),
             key_hash_prefix: before.key_hash_prefix.clone(),
+            was: (before.head.state.name(), before.head.reason),
             became: after.map(|after| (after.head.state.name(), after.head.reason)),
         }
     }

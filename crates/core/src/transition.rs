@@ -48,13 +48,11 @@ fn lapse(before: &Head, aged: Option<&Head>) -> Option<Lapse> {
     match (aged, before.state) {
         (Some(aged), _) if aged == before => None,
         (_, State::Claimed { .. } | State::Processing { .. } | State::Unknown { .. }) => Some(Lapse::Lease),
-        (
-            _,
-            State::Succeeded { .. }
-            | State::FailedFinal { .. }
-            | State::FailedRetryable { .. }
-            | State::Expired { .. },
-        ) => Some(Lapse::Retention),
+        (_, State::FailedRetryable { .. }) => Some(Lapse::Remainder),
+        (_, State::Expired { .. }) if before.reason == Reason::Purged => Some(Lapse::Remainder),
+        (_, State::Succeeded { .. } | State::FailedFinal { .. } | State::Expired { .. }) => {
+            Some(Lapse::Retention)
+        }
     }
 }
 

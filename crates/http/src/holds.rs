@@ -1,8 +1,7 @@
 //! The holds of a store, as this process knows them. Requests, workers, the outbox and the reconciler ask it before they begin
 //! something.
 //!
-//! Invariant: nothing begins before the holds were read once, or one read failed. The last known holds stay in force while the
-//! store is away.
+//! Invariant: no command begins before the holds were read once. The last known holds stay in force while the store is away.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -56,6 +55,17 @@ impl fmt::Debug for HoldBoard {
     }
 }
 
+/// Whether commands of an operation and tenant may begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HoldState {
+    /// They may begin.
+    Free,
+    /// An operator holds them.
+    Held,
+    /// The holds were never read.
+    NotKnown,
+}
+
 /// The held targets, by their kinds.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct HeldTargets {
@@ -106,20 +116,22 @@ impl HoldBoard {
     /// # Errors
     /// If the store fails.
     pub async fn read(&self) -> Result<(), StoreError> {
-        let read = deadline::within(READ_WITHIN, self.source.holds()).await;
-        // A failed read counts: what is held is not known then, and nothing is.
+        let holds = deadline::within(READ_WITHIN, self.source.holds()).await?;
+        self.learn(&holds);
         let _ = self.first_read.set(());
-        self.learn(&read?);
         Ok(())
     }
 
-    /// Waits until the holds were read once, or could not be.
-    pub async fn ready(&self) {
-        if !self.first_read.initialized()
-            && let Err(error) = self.read().await
-        {
-            tracing::warn!(%error, "the holds cannot be read: none is known");
+    /// Reads the holds, if they were never read. Returns false if they could not be: nothing may begin then.
+    pub async fn ready(&self) -> bool {
+        if self.first_read.initialized() {
+            return true;
         }
+        let read = self.read().await;
+        if let Err(error) = &read {
+            tracing::warn!(%error, "the holds cannot be read: nothing begins until they are");
+        }
+        read.is_ok()
     }
 
     /// Returns true if commands of this tenant, or of an operation with one of these names, must not begin.

@@ -39,6 +39,8 @@ pub(crate) struct ObservationLabels {
     pub(crate) key: Option<KeyHashPrefix>,
     /// The trace of the request, or of the request that made the record.
     pub(crate) trace: Option<TraceContext>,
+    /// True if a worker executes commands of the rule.
+    pub(crate) is_async: bool,
 }
 
 impl ObservationLabels {
@@ -51,6 +53,7 @@ impl ObservationLabels {
             principal: None,
             key: None,
             trace: None,
+            is_async: rule.is_async(),
         }
     }
 
@@ -64,6 +67,7 @@ impl ObservationLabels {
             principal: None,
             key: None,
             trace: None,
+            is_async: false,
         }
     }
 }

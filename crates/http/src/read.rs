@@ -12,10 +12,11 @@ use semel_core::policy::{KeyRequirement, Policy, Profile};
 use semel_core::problem::ProblemKind;
 use semel_core::{Command, IdempotencyKey, Principal, Problem, Scope, Timestamp};
 
-use crate::answer::{self, Answer};
+use crate::answer::{self, Answer, problems};
 use crate::body::{self, Body, BoxError, Collected};
 use crate::busy::KeyHashPrefix;
 use crate::command::{CommandRequest, KEY, fingerprint};
+use crate::holds::HoldState;
 use crate::identity::Denied;
 use crate::observe::{self, ObservationLabels};
 use crate::operations::{CommandRule, InPlace};
@@ -71,12 +72,15 @@ where
             && answer::is_grpc(&parts.headers)
             && shared.operations.passes_grpc(rule, &parts)
     };
-    let Some(rule) = rule.filter(|rule| !passes(rule)) else { return pass_through(parts, body, profile) };
+    let Some(rule) = rule else { return pass_through(parts, body, profile) };
     let mut about = Box::new(ObservationLabels::of(&rule));
+    if passes(&rule) {
+        return pass_unless_held(shared, (rule, about), (parts, body), profile, None).await;
+    }
     let principal = match (shared.identify)(&parts).principal().await {
         Ok(principal) => principal,
         Err(Denied::Anonymous { .. }) if rule.anonymous && is_anonymous(&parts.headers) => {
-            return pass_through(parts, body, profile);
+            return pass_unless_held(shared, (rule, about), (parts, body), profile, None).await;
         }
         Err(denied) => {
             let answer = turned_away(CommandRefusal::Denied(denied), profile, &parts, body).await;
@@ -86,7 +90,9 @@ where
     about.principal = Some(principal.clone());
     let key = match admit(shared, &rule, &parts, &principal).await {
         Ok(Some(key)) => key,
-        Ok(None) => return pass_through(parts, body, profile),
+        Ok(None) => {
+            return pass_unless_held(shared, (rule, about), (parts, body), profile, Some(&principal)).await;
+        }
         Err(refusal) => {
             let answer = turned_away(refusal, profile, &parts, body).await;
             return RequestReading::Refused(Box::new(answer), about);
@@ -304,6 +310,26 @@ where
             Err(CommandRefusal::LastOnConnection(problem.with_status(StatusCode::REQUEST_TIMEOUT), version))
         }
     }
+}
+
+/// Passes a request of an operation on without protection, unless an operator holds the operation or the tenant.
+async fn pass_unless_held<B>(
+    shared: &Shared,
+    (rule, about): (CommandRule, Box<ObservationLabels>),
+    (parts, body): (Parts, B),
+    profile: Profile,
+    principal: Option<&Principal>,
+) -> RequestReading
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    if shared.hold_on(&rule, principal).await != HoldState::Held {
+        return pass_through(parts, body, profile);
+    }
+    shared.observer.held(&rule.label);
+    let answer = turned_away(problems::held_problem().into(), profile, &parts, body).await;
+    RequestReading::Refused(Box::new(answer), about)
 }
 
 /// Passes a request on. Its extensions hold the [`Profile`] for problems of the service behind the layer.

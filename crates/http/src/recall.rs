@@ -72,6 +72,11 @@ pub(crate) async fn held(shared: &Shared, command: &CommandRequest) -> Answer {
     })
 }
 
+/// Answers a command while the holds could not be read yet: from its record, or that nothing runs.
+pub(crate) async fn holds_not_known(shared: &Shared, command: &CommandRequest) -> Answer {
+    known(shared, command).await.unwrap_or_else(|| problems::store_unavailable(&command.rule.policy))
+}
+
 /// Answers a command from its record, without claiming it. `None`: a claim would run it.
 async fn known(shared: &Shared, command: &CommandRequest) -> Option<Answer> {
     let ids = command.command.record_ids();

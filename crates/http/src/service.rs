@@ -24,6 +24,7 @@ use crate::command::CommandRequest;
 use crate::execute;
 use crate::fetch;
 use crate::handler::Handler;
+use crate::holds::HoldState;
 use crate::local;
 use crate::observe;
 use crate::quotas::ReservedKey;
@@ -150,8 +151,10 @@ where
     if let Err(shortfall) = shared.store.tier().check(policy.needs_tier) {
         return recall::below_tier(&shared, &command, shortfall).await;
     }
-    if shared.is_held(&command.rule, &command.command.scope.principal).await {
-        return recall::held(&shared, &command).await;
+    match shared.hold_on(&command.rule, Some(&command.command.scope.principal)).await {
+        HoldState::Free => {}
+        HoldState::Held => return recall::held(&shared, &command).await,
+        HoldState::NotKnown => return recall::holds_not_known(&shared, &command).await,
     }
     let Some(active) = shared.running.enter() else { return problems::shutting_down(&policy) };
     let new_key = match admission::admit(&shared, &command).await {

@@ -18,7 +18,7 @@ use crate::ask::Ask;
 use crate::body::BodyRoom;
 use crate::cache::ReplayCache;
 use crate::deadline;
-use crate::holds::HoldBoard;
+use crate::holds::{HoldBoard, HoldState};
 use crate::identity::{Authorize, Identify};
 use crate::observe::{self, Observer};
 use crate::operations::{CommandRule, Operations};
@@ -84,11 +84,17 @@ impl Shared {
         }
     }
 
-    /// Returns true if commands of this rule and tenant must not begin.
-    pub(crate) async fn is_held(&self, rule: &CommandRule, principal: &Principal) -> bool {
-        let Some(board) = &self.holds else { return false };
-        board.ready().await;
-        board.holds_command(principal.tenant(), rule.names().map(OperationName::as_str))
+    /// Returns whether requests of this rule and caller may begin. A caller that is not known has no tenant.
+    pub(crate) async fn hold_on(&self, rule: &CommandRule, principal: Option<&Principal>) -> HoldState {
+        let Some(board) = &self.holds else { return HoldState::Free };
+        if !board.ready().await {
+            return HoldState::NotKnown;
+        }
+        let tenant = principal.map(Principal::tenant).unwrap_or_default();
+        match board.holds_command(tenant, rule.names().map(OperationName::as_str)) {
+            true => HoldState::Held,
+            false => HoldState::Free,
+        }
     }
 
     /// Adds `bytes` to the stored size of the record's principal.

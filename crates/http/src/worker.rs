@@ -228,7 +228,9 @@ impl<S> Worker<S> {
             self.look_again = Instant::now() + LOOK_AGAIN;
         }
         if let Some(board) = self.shared.holds.clone() {
-            board.ready().await;
+            if !board.ready().await {
+                return Ok(SearchResult::Idle);
+            }
             let version = board.version();
             if std::mem::replace(&mut self.holds_seen, version) != version {
                 self.search.forget();

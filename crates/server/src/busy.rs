@@ -29,7 +29,7 @@ impl BusySource for BusyLayer {
         for (ranking, cell) in columns {
             for counted in &ranking.callers {
                 let row = rows.entry(counted.principal.clone()).or_insert_with(|| empty(&counted.principal));
-                *cell(row) = counted.count;
+                *cell(row) = counted.count.saturating_sub(counted.excess);
             }
         }
         rows.into_values().collect()
@@ -38,10 +38,10 @@ impl BusySource for BusyLayer {
     fn hot_keys(&self) -> Vec<HotKeyRow> {
         let minutes = self.0.hot_keys();
         let mut rows: HashMap<(Principal, Arc<str>, String), u64> = HashMap::new();
-        for HotKey { operation, principal, key_hash_prefix, count, .. } in
+        for HotKey { operation, principal, key_hash_prefix, count, excess } in
             minutes.current.into_iter().chain(minutes.last)
         {
-            *rows.entry((principal, operation, key_hash_prefix)).or_default() += count;
+            *rows.entry((principal, operation, key_hash_prefix)).or_default() += count.saturating_sub(excess);
         }
         let row =
             |((principal, operation, key_hash_prefix), duplicates): ((Principal, Arc<str>, String), u64)| {

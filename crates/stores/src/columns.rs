@@ -2,6 +2,7 @@
 //! form, so that the meaning of a column is defined once.
 
 use std::borrow::Cow;
+use std::sync::Once;
 use std::time::Duration;
 
 use semel_core::fingerprint::FingerprintVersion;
@@ -10,9 +11,9 @@ use semel_core::reconcile::LastHeard;
 use semel_core::state::SettledBy;
 use semel_core::transition::Proof;
 use semel_core::{
-    AttemptToken, Fingerprint, Head, History, LookUpAnswer, OperationId, OperationName, Principal, Reason,
-    Record, RecordId, State, StateName, Statement, StepKind, StoredResponse, StoredResult, Terms, Timestamp,
-    TraceContext,
+    AttemptToken, Fingerprint, Head, History, HoldTarget, LookUpAnswer, OperationId, OperationName,
+    Principal, Reason, Record, RecordId, State, StateName, Statement, StepKind, StoredResponse, StoredResult,
+    Terms, Timestamp, TraceContext,
 };
 
 /// Every column of a record.
@@ -263,6 +264,16 @@ impl<'a> ResultColumns<'a> {
             resource: self.resource.map(Cow::into_owned),
         }
     }
+}
+
+/// Returns the target of a stored hold. A kind that only a later version knows has no effect here, and hides no other hold.
+pub(crate) fn hold_target(kind: &str, name: &str) -> Option<HoldTarget> {
+    static TOLD: Once = Once::new();
+    let target = HoldTarget::new(kind, name);
+    if target.is_none() {
+        TOLD.call_once(|| tracing::error!(kind, "a hold of a kind that is not known here has no effect"));
+    }
+    target
 }
 
 fn millis(duration: Duration) -> i64 {

@@ -762,6 +762,8 @@ fn a_transition_tells_what_had_lapsed_only_if_it_carries_that_out() {
                 let has_lapsed = age(before, later(seconds)) != Some(before);
                 let expected = match before.state.expires_at() {
                     _ if !has_lapsed || step.write == Write::Keep => None,
+                    Some(_) if before.state.name() == StateName::FailedRetryable => Some(Lapse::Remainder),
+                    Some(_) if before.reason == Reason::Purged => Some(Lapse::Remainder),
                     Some(_) => Some(Lapse::Retention),
                     None => Some(Lapse::Lease),
                 };

@@ -58,8 +58,13 @@ pub(crate) fn shutting_down(policy: &Policy) -> Answer {
 
 /// Answers that an operator holds the operation or the tenant: nothing ran.
 pub(crate) fn held(policy: &Policy) -> Answer {
+    told(AnswerDecision::Refused, &held_problem(), policy)
+}
+
+/// Returns the problem of a command that an operator holds.
+pub(crate) fn held_problem() -> Problem {
     let detail = "The operator of this service has stopped new commands like this one for a while.";
-    told(AnswerDecision::Refused, &Problem::new(ProblemKind::Held, detail).retry_after(HELD), policy)
+    Problem::new(ProblemKind::Held, detail).retry_after(HELD)
 }
 
 /// Answers that the key belongs to another request, and tells nothing of that request.

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use metrics::{Counter, counter, gauge};
-use semel_core::{AgedRecord, StoreError, Upkeep};
+use semel_core::{AgedRecord, Reason, StateName, StoreError, Upkeep};
 use tokio::time::Instant;
 
 use crate::reaped::ReapedRecords;
@@ -30,7 +30,11 @@ pub(super) async fn reap(
     let tell = |records: &[AgedRecord]| {
         total += records.len();
         reaped_total().increment(records.len() as u64);
-        let deleted = records.iter().filter(|record| record.became.is_none());
+        // A retry of a command that had not run, or that an operator purged, is no late one.
+        let is_settled = |record: &&AgedRecord| {
+            record.was.0 != StateName::FailedRetryable && record.was.1 != Reason::Purged
+        };
+        let deleted = records.iter().filter(|record| record.became.is_none()).filter(is_settled);
         deleted.for_each(|record| memory.remember(&record.id));
     };
     in_batches(|| store.reap(batch), batch, tell).await?;

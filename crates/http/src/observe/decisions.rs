@@ -72,7 +72,10 @@ impl Observer {
         match decision {
             AnswerDecision::Executed => {
                 metrics::new_keys(tenant()).increment(1);
-                self.busy.count(CallerSignal::NewKey, principal);
+                // One that a worker executes was counted when it was accepted.
+                if !about.is_async {
+                    self.busy.count(CallerSignal::NewKey, principal);
+                }
             }
             AnswerDecision::Accepted => self.busy.count(CallerSignal::NewKey, principal),
             AnswerDecision::Mismatch => {

@@ -19,8 +19,14 @@ impl TenantLabels {
     /// Returns the label of a principal's tenant.
     pub(super) fn of(&self, principal: &Principal) -> String {
         let name = principal.tenant();
-        if self.0.read().unwrap_or_else(PoisonError::into_inner).contains(name) {
-            return name.to_owned();
+        {
+            let known = self.0.read().unwrap_or_else(PoisonError::into_inner);
+            if known.contains(name) {
+                return name.to_owned();
+            }
+            if known.len() >= MAX_LABELS {
+                return OTHER.to_owned();
+            }
         }
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if known.len() < MAX_LABELS {

@@ -139,10 +139,34 @@ async fn the_last_known_holds_stay_in_force_while_the_store_is_away() {
 }
 
 #[tokio::test]
-async fn nothing_is_held_after_a_first_read_that_failed() {
-    let board = HoldBoard::new(Arc::new(Away(AtomicBool::new(true))));
+async fn nothing_begins_before_the_holds_were_read() {
+    let store = Arc::new(Away(AtomicBool::new(true)));
+    let board = HoldBoard::new(store.clone());
     let lab = Lab::with(|builder| builder.holds(board)).await;
-    assert_eq!(lab.send(pay("{}")).await.status, 201);
+    let unavailable = problem(503, "IDEMPOTENCY_STORE_UNAVAILABLE");
+    assert_eq!(lab.send(pay("{}")).await.problem(), unavailable);
+    assert_eq!(lab.count(), 0, "nothing is claimed");
+    store.0.store(false, Ordering::SeqCst);
+    assert_eq!(lab.send(pay("{}")).await.problem(), problem(503, HELD), "they are read at the next request");
+}
+
+#[tokio::test]
+async fn a_held_operation_passes_no_request_on_without_protection() {
+    let (store, board) = board();
+    let lab = Lab::with(|builder| {
+        let optional =
+            Operation::new("payments", "POST /payments").key(semel_core::policy::KeyRequirement::Optional);
+        builder.holds(board.clone()).operation(optional)
+    })
+    .await;
+    let keyless = || pay("{}").without("idempotency-key");
+    assert_eq!(lab.send(keyless()).await.status, 201);
+    for (kind, name) in [("operation", "payments"), ("tenant", "acme")] {
+        hold(&store, &board, kind, name).await;
+        assert_eq!(lab.send(keyless()).await.problem(), problem(503, HELD), "{kind}");
+        lift(&store, &board, kind, name).await;
+    }
+    assert_eq!(lab.send(keyless()).await.status, 201);
 }
 
 #[tokio::test(start_paused = true)]

@@ -176,6 +176,28 @@ async fn a_retry_after_the_expiry_of_its_record_is_counted() {
 }
 
 #[tokio::test]
+async fn a_retry_of_a_command_that_had_not_run_is_no_late_retry() {
+    let counted = Counted::new();
+    let _recording = counted.begin();
+    let lab = lab(|_| {}).await;
+    let ttl = Policy::default().ttl + SECOND;
+    for reaped in [false, true] {
+        lab.send(pay_as(1).doing("not-executed")).await;
+        lab.sqlite.shift_clock(ttl);
+        if reaped {
+            lab.layer.maintain_once(&Maintenance::default(), &*lab.sqlite).await.expect("it reaps");
+        }
+        lab.send(pay_as(1).doing("not-executed")).await;
+        assert_eq!(
+            counted.value(r#"idempotency_late_retries_total{operation="payments"}"#),
+            Some(0.0),
+            "{reaped}"
+        );
+        lab.sqlite.shift_clock(ttl);
+    }
+}
+
+#[tokio::test]
 async fn a_duplicate_of_an_expired_record_is_counted_while_its_tombstone_stays() {
     let counted = Counted::new();
     let _recording = counted.begin();

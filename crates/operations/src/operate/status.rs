@@ -25,7 +25,7 @@ pub async fn read(store: &dyn Records, outbox: Option<&dyn Outbox>) -> Result<Va
         "tier": store.tier().number(),
         "now": now.to_rfc3339(),
         "records": states,
-        "estimated": census.groups.iter().any(|group| group.is_estimate),
+        "estimated": census.is_estimate,
         "oldestClaimed": oldest(StateName::Claimed),
         "oldestProcessing": oldest(StateName::Processing),
         "oldestUnknown": oldest(StateName::Unknown),

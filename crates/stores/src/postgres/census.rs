@@ -60,7 +60,8 @@ pub(super) async fn census(db: &mut impl Executor) -> Result<Census, DbError> {
             groups.push(CensusGroup { count: scaled(sampled.count, pages), is_estimate: true, ..sampled });
         }
     }
-    Ok(Census { groups, bytes: size(1).and_then(|bytes| u64::try_from(bytes).ok()) })
+    let bytes = size(1).and_then(|bytes| u64::try_from(bytes).ok());
+    Ok(Census { groups, bytes, is_estimate: pages > MAX_COUNTED_PAGES })
 }
 
 /// Returns the group of a row: operation, state, count, and the oldest time.

@@ -9,6 +9,7 @@ use super::executor::{Executor, SqlRow, SqlValue};
 use super::link::Link;
 use super::outbox::in_transaction;
 use super::{PostgresStore, schema};
+use crate::columns::hold_target;
 
 /// Lists the holds in force, in the order of bytes, whatever the database's collation is.
 const HOLDS: &str = "
@@ -42,7 +43,9 @@ const LIFT: &str = "
 impl Holds for PostgresStore {
     async fn holds(&self) -> Result<Vec<Hold>, StoreError> {
         self.polls
-            .with(|mut lent| async move { lent.link()?.query(HOLDS, &[]).await?.iter().map(hold).collect() })
+            .with(|mut lent| async move {
+                Ok(lent.link()?.query(HOLDS, &[]).await?.iter().filter_map(hold).collect())
+            })
             .await
     }
 
@@ -63,9 +66,9 @@ impl Holds for PostgresStore {
                         (_, _) => HoldChange::AlreadySo,
                     }))
                 });
-                Ok(written.await?.unwrap_or(HoldChange::AlreadySo))
+                outcome(written.await)
             })
-            .await
+            .await?
     }
 
     async fn lift(&self, target: &HoldTarget, note: &Note) -> Result<HoldChange, StoreError> {
@@ -79,9 +82,17 @@ impl Holds for PostgresStore {
                     let lifted = rows.first().and_then(|row| row.int(0)).unwrap_or(0);
                     Ok((lifted > 0).then_some(HoldChange::Done))
                 });
-                Ok(lifted.await?.unwrap_or(HoldChange::AlreadySo))
+                outcome(lifted.await)
             })
-            .await
+            .await?
+    }
+}
+
+/// Returns the result of a write. One whose answer was lost may have taken effect, unlike a read, which is only made again.
+fn outcome(written: Result<Option<HoldChange>, DbError>) -> Result<Result<HoldChange, StoreError>, DbError> {
+    match written {
+        Err(lost @ DbError::Lost(_)) => Ok(Err(lost.store_error())),
+        written => Ok(Ok(written?.unwrap_or(HoldChange::AlreadySo))),
     }
 }
 
@@ -104,13 +115,9 @@ fn values<'a>(target: &'a HoldTarget, note: &'a Note, now: Timestamp) -> Vec<Sql
     ]
 }
 
-fn hold(row: &SqlRow) -> Result<Hold, DbError> {
+fn hold(row: &SqlRow) -> Option<Hold> {
     let text = |column| row.text(column).unwrap_or_default();
-    let target = HoldTarget::new(text(0), text(1));
-    Ok(Hold {
-        target: target.ok_or_else(|| DbError::unreadable("kind, name", "they are no target of a hold"))?,
-        since: Timestamp::from_millis(row.int(2).unwrap_or(0)),
-        who: text(3).to_owned(),
-        why: text(4).to_owned(),
-    })
+    let target = hold_target(text(0), text(1))?;
+    let since = Timestamp::from_millis(row.int(2).unwrap_or(0));
+    Some(Hold { target, since, who: text(3).to_owned(), why: text(4).to_owned() })
 }

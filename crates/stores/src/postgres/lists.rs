@@ -13,6 +13,9 @@ use super::rows::{record, record_columns_without_response};
 /// Maximum number of records that one page of a list reads.
 const MAX_SCAN: i64 = 10_000;
 
+/// Maximum number of commands with one business reference that are returned.
+const MAX_ENTRIES: i64 = 1_000;
+
 /// Highest operation id: the end of a scan that reads to the last record.
 const LAST_ID: [u8; 16] = [u8::MAX; 16];
 
@@ -81,7 +84,7 @@ pub(super) const LIST_DUE: &str = concat!(
 /// Lists the commands that have, or had, a business reference, the holder first.
 const FIND_BY_REFERENCE: &str = "
     SELECT operation_id, given_back::int::bigint FROM semel_references WHERE tenant = $1 AND operation = $2 AND reference = $3
-    ORDER BY given_back, operation_id";
+    ORDER BY given_back, operation_id LIMIT $4";
 
 /// Lists the operations that have records. Reads the whole table: no index has the name.
 const OPERATIONS: &str = "SELECT DISTINCT operation FROM semel_records ORDER BY operation";
@@ -154,6 +157,7 @@ pub(super) async fn find_by_reference(
         SqlValue::Text(Some(tenant)),
         SqlValue::Text(Some(operation.as_str())),
         SqlValue::Text(Some(reference)),
+        SqlValue::Int(Some(MAX_ENTRIES)),
     ];
     let rows = db.query(FIND_BY_REFERENCE, &values).await?;
     let entry = |row: &SqlRow| {

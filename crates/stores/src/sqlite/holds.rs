@@ -7,9 +7,9 @@ use semel_core::{Hold, HoldChange, HoldTarget, Holds, Note, StoreError, Timestam
 
 use super::errors::store_error;
 use super::job::Task;
-use super::rows::damaged_column;
 use super::savepoint::all_or_nothing;
 use super::{SqliteStore, queries};
+use crate::columns::hold_target;
 
 #[async_trait]
 impl Holds for SqliteStore {
@@ -53,18 +53,20 @@ impl SqliteStore {
     }
 }
 
-/// Returns the holds in force.
+/// Returns the holds in force. One of a kind that is not known here has no effect, and hides no other.
 fn holds(connection: &Connection) -> rusqlite::Result<Vec<Hold>> {
-    connection
-        .prepare_cached("SELECT kind, name, since, who, why FROM semel_holds ORDER BY kind, name")?
-        .query_map([], |row| {
-            let (kind, name) = (row.get::<_, String>(0)?, row.get::<_, String>(1)?);
-            let target =
-                HoldTarget::new(&kind, &name).ok_or_else(|| damaged_column("kind, name", "not a target"))?;
+    let mut holds = Vec::new();
+    let mut statement = connection
+        .prepare_cached("SELECT kind, name, since, who, why FROM semel_holds ORDER BY kind, name")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let (kind, name) = (row.get::<_, String>(0)?, row.get::<_, String>(1)?);
+        if let Some(target) = hold_target(&kind, &name) {
             let since = Timestamp::from_millis(row.get(2)?);
-            Ok(Hold { target, since, who: row.get(3)?, why: row.get(4)? })
-        })?
-        .collect()
+            holds.push(Hold { target, since, who: row.get(3)?, why: row.get(4)? });
+        }
+    }
+    Ok(holds)
 }
 
 fn hold(

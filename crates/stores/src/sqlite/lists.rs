@@ -21,6 +21,9 @@ const MAX_COUNTED: i64 = 20_000;
 /// Number of row numbers that the estimate of a larger span looks at.
 const PROBES: i64 = 2_000;
 
+/// Maximum number of commands with one business reference that are returned.
+const MAX_ENTRIES: i64 = 1_000;
+
 /// Tables and conditions of a list, for states with a small index and for all others.
 const WAITING: &str = "semel_records INDEXED BY semel_records_due WHERE due_at IS NOT NULL";
 const UNKNOWN: &str = "semel_records INDEXED BY semel_records_unknown WHERE reconcile_after IS NOT NULL";
@@ -117,9 +120,9 @@ pub(super) fn find_by_reference(
     connection
         .prepare_cached(
             "SELECT operation_id, given_back FROM semel_references WHERE tenant = ?1 AND operation = ?2 AND reference = ?3
-             ORDER BY given_back, operation_id",
+             ORDER BY given_back, operation_id LIMIT ?4",
         )?
-        .query_map(params![tenant, operation.as_str(), reference], |row| {
+        .query_map(params![tenant, operation.as_str(), reference, MAX_ENTRIES], |row| {
             Ok(ReferenceEntry {
                 operation_id: OperationId::from_bytes(row.get(0)?),
                 is_held: !row.get::<_, bool>(1)?,
@@ -151,39 +154,44 @@ pub(super) fn census(connection: &Connection) -> rusqlite::Result<Census> {
         })?;
         groups.extend(rows.collect::<rusqlite::Result<Vec<_>>>()?);
     }
-    groups.extend(settled(connection)?);
+    let (settled, is_estimate) = settled(connection)?;
+    groups.extend(settled);
     let size = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()";
     let bytes = connection.prepare_cached(size)?.query_row([], |row| row.get::<_, i64>(0))?;
-    Ok(Census { groups, bytes: u64::try_from(bytes).ok() })
+    Ok(Census { groups, bytes: u64::try_from(bytes).ok(), is_estimate })
 }
 
 /// Counts settled records, or estimates them from a sample of row numbers: the share of numbers that have such a row is
 /// their share of the span.
-fn settled(connection: &Connection) -> rusqlite::Result<Vec<CensusGroup>> {
+fn settled(connection: &Connection) -> rusqlite::Result<(Vec<CensusGroup>, bool)> {
     let bounds = "SELECT (SELECT min(rowid) FROM semel_records), (SELECT max(rowid) FROM semel_records)";
     let bounds = connection
         .prepare_cached(bounds)?
         .query_row([], |row| Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, Option<i64>>(1)?)))?;
-    let (Some(first), Some(last)) = bounds else { return Ok(Vec::new()) };
+    let (Some(first), Some(last)) = bounds else { return Ok((Vec::new(), false)) };
     let span = last.saturating_sub(first).saturating_add(1);
     if span <= MAX_COUNTED {
         let sql = "SELECT operation, state, count(*) FROM semel_records
                    WHERE due_at IS NULL AND reconcile_after IS NULL GROUP BY operation, state";
-        return connection
+        let counted: rusqlite::Result<_> = connection
             .prepare_cached(sql)?
             .query_map([], |row| group(row.get(0)?, &row.get::<_, String>(1)?, row.get(2)?, false, None))?
             .collect();
+        return Ok((counted?, false));
     }
     let mut chance = connection.prepare_cached("SELECT abs(random() % ?1)")?;
     let mut probe = connection.prepare_cached(
         "SELECT operation, state FROM semel_records WHERE rowid = ?1 AND due_at IS NULL AND reconcile_after IS NULL",
     )?;
     let mut found: BTreeMap<(String, String), i64> = BTreeMap::new();
-    let stratum = span / PROBES;
+    // One number out of each of equal strata: evener than numbers out of the whole span.
+    let begins = |number: i64| {
+        first + i64::try_from(i128::from(number) * i128::from(span) / i128::from(PROBES)).unwrap_or(0)
+    };
     for number in 0..PROBES {
-        // One number out of each of equal strata: evener than numbers out of the whole span.
-        let at: i64 = chance.query_row([stratum], |row| row.get(0))?;
-        let row = probe.query_row([first + number * stratum + at], |row| Ok((row.get(0)?, row.get(1)?)));
+        let (begin, end) = (begins(number), begins(number + 1));
+        let at: i64 = chance.query_row([end - begin], |row| row.get(0))?;
+        let row = probe.query_row([begin + at], |row| Ok((row.get(0)?, row.get(1)?)));
         if let Some(name) = row.optional()? {
             *found.entry(name).or_default() += 1;
         }
@@ -191,7 +199,7 @@ fn settled(connection: &Connection) -> rusqlite::Result<Vec<CensusGroup>> {
     let estimate = |((operation, state), hits): ((String, String), i64)| {
         group(operation, &state, hits.saturating_mul(span) / PROBES, true, None)
     };
-    found.into_iter().map(estimate).collect()
+    Ok((found.into_iter().map(estimate).collect::<rusqlite::Result<_>>()?, true))
 }
 
 fn group(

@@ -138,7 +138,9 @@ const DEPTH: &str = "
     SELECT (SELECT count(*) FROM semel_outbox WHERE state = 'pending' AND blocked = 0)
             + (SELECT count(*) FROM semel_outbox WHERE state = 'pending' AND blocked = 1),
         (SELECT count(*) FROM semel_outbox WHERE state = 'dead'),
-        (SELECT min(created_at) FROM semel_outbox WHERE state = 'pending')";
+        (SELECT min(created_at) FROM (
+            SELECT created_at FROM semel_outbox WHERE state = 'pending' AND blocked = 0
+            UNION ALL SELECT created_at FROM semel_outbox WHERE state = 'pending' AND blocked = 1))";
 
 /// Event ids of due messages, found without the write lock.
 #[derive(Default)]

@@ -102,11 +102,20 @@ async fn sqlite_keeps_holds_with_their_notes() {
     bounded(&open("two.db")).await;
     raced(Arc::new(open("three.db"))).await;
     assert_eq!(open("one.db").holds().await.expect("it reads").len(), 3, "they outlive the process");
+    let file = rusqlite::Connection::open(folder.path().join("one.db")).expect("the file opens");
+    let later = "INSERT INTO semel_holds (kind, name, since, who, why) VALUES ('caller', 'x', 1, 'a', 'b')";
+    assert_eq!(file.execute(later, []).expect("it runs"), 1);
+    let known = open("one.db").holds().await.expect("it reads");
+    assert_eq!(known.len(), 3, "a kind of a later version hides no other hold");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn postgresql_keeps_holds_with_their_notes() {
-    held(&*postgres("").await.store).await;
+    let bed = postgres("").await;
+    held(&*bed.store).await;
+    let later = "INSERT INTO semel_holds (kind, name, since, who, why) VALUES ('caller', 'x', 1, 'a', 'b')";
+    bed.database.sql(later).expect("its owner may");
+    assert_eq!(bed.store.holds().await.expect("it reads").len(), 3, "a later kind hides no other hold");
     bounded(&*postgres("").await.store).await;
     raced(postgres("").await.store.clone()).await;
 }
