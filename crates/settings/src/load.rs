@@ -269,7 +269,7 @@ impl Loader {
         warn::config(&mut self.findings, &self.config);
     }
 
-    fn finish(self) -> Result<Loaded, Errors> {
+    fn finish(mut self) -> Result<Loaded, Errors> {
         let mut rows = Rows::new(&self.findings);
         rows.add("", GENERAL, &self.config);
         self.admin.tokens.iter().for_each(|token| rows.add(&token.path(), ADMIN_TOKEN, token));
@@ -292,7 +292,10 @@ impl Loader {
         rows.add("tls", TLS, &self.tls);
         rows.add("admin_tls", TLS, &self.admin_tls);
         rows.add("upstream_tls", UPSTREAM_TLS, &self.upstream_tls);
-        let rows = rows.finish();
+        let (rows, credentials) = rows.finish();
+        for (path, parameter) in credentials {
+            warn::credential(&mut self.findings, &path, &parameter);
+        }
         let (errors, warnings) = self.findings.finish();
         errors.map(|()| Loaded { config: self.config, warnings, rows, file: None })
     }

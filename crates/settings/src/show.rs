@@ -4,6 +4,7 @@ use std::fmt;
 
 use semel_core::quota::Exception;
 
+use crate::engine::address_query::{credential, hide_queries};
 use crate::engine::findings::Findings;
 use crate::engine::setting::Setting;
 use crate::tables::authorization::AUTHORIZATION;
@@ -19,7 +20,7 @@ use crate::tables::webhook::{WEBHOOK, WebhookConfig, WebhookTable};
 pub struct EffectiveSetting {
     /// Its path, such as `defaults.ttl` or `operation.payments.create.ttl`.
     pub name: String,
-    /// Its value as TOML; a password inside is hidden.
+    /// Its value as TOML; a password inside is hidden, and so are the values in the query of an address.
     pub value: String,
     /// The origin of the value: `default`, `semel.toml:12`, `SEMEL_TTL`, `--ttl`.
     pub source: String,
@@ -42,11 +43,13 @@ impl fmt::Display for EffectiveSetting {
 pub(crate) struct Rows<'a> {
     findings: &'a Findings,
     rows: Vec<EffectiveSetting>,
+    /// Settings with a credential in the query of an address, and the name of its parameter.
+    credentials: Vec<(String, String)>,
 }
 
 impl<'a> Rows<'a> {
     pub(crate) fn new(findings: &'a Findings) -> Rows<'a> {
-        Rows { findings, rows: Vec::new() }
+        Rows { findings, rows: Vec::new(), credentials: Vec::new() }
     }
 
     /// Adds every setting that has a value.
@@ -112,11 +115,18 @@ impl<'a> Rows<'a> {
     fn push<T>(&mut self, name: String, setting: &Setting<T>, holder: &T) {
         if let Some(value) = (setting.show)(holder) {
             let source = self.findings.origin(&name).to_string();
+            if self.findings.is_set(&name)
+                && let Some(parameter) = credential(&value)
+            {
+                self.credentials.push((name.clone(), parameter.to_owned()));
+            }
+            let value = hide_queries(&value);
             self.rows.push(EffectiveSetting { name, value, source });
         }
     }
 
-    pub(crate) fn finish(self) -> Vec<EffectiveSetting> {
-        self.rows
+    /// Returns the rows, and the settings with a credential in the query of an address.
+    pub(crate) fn finish(self) -> (Vec<EffectiveSetting>, Vec<(String, String)>) {
+        (self.rows, self.credentials)
     }
 }

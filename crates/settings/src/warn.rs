@@ -196,6 +196,15 @@ fn policy(findings: &mut Findings, prefix: &str, policy: &Policy, in_the_clear: 
     }
 }
 
+/// Warns of a parameter in the query of an address that looks like a credential.
+pub(crate) fn credential(findings: &mut Findings, path: &str, parameter: &str) {
+    let message = format!(
+        "`{parameter}` in the query looks like a credential: queries are written to the logs of proxies and services; use \
+         `authorization_env` or a client certificate, where the service can read it"
+    );
+    findings.warn(path, message);
+}
+
 /// Warns of tokens that others can read.
 fn admin(findings: &mut Findings, config: &Config) {
     let tokens = &config.admin_tokens;

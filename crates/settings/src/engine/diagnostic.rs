@@ -6,6 +6,7 @@ use std::fmt::{self, Write};
 
 use semel_core::redact::redact;
 
+use crate::engine::address_query::hide_queries;
 use crate::engine::source::{Location, Origin};
 
 /// The severity of a finding.
@@ -72,7 +73,7 @@ fn write_excerpt(f: &mut fmt::Formatter<'_>, place: &Location) -> fmt::Result {
     if whole.trim().is_empty() || whole.len() > MAX_EXCERPT_BYTES {
         return Ok(());
     }
-    let shown = redact(&whole);
+    let shown = hide_queries(&redact(&whole));
     let number = place.line().to_string();
     write!(f, "\n {number} | {}", printable(&shown))?;
     // A secret that is hidden outside of the marked part would shift the carets: then there are none.

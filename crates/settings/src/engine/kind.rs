@@ -65,6 +65,8 @@ pub(crate) enum ValueRefusal {
     Unexpected,
     /// The text has a known mistake.
     Because(String),
+    /// The text has a known mistake, which is said first: the text beside it is long, or partly hidden.
+    ReasonFirst(String),
     /// The text was probably meant to be this.
     DidYouMean(String),
     /// The text is reserved for a later version.
@@ -83,6 +85,7 @@ impl Wrong {
         let message = match refusal {
             ValueRefusal::Unexpected => format!("expected {expected}, found {found}"),
             ValueRefusal::Because(reason) => format!("expected {expected}, found {found}: {reason}"),
+            ValueRefusal::ReasonFirst(reason) => format!("{reason}: found {found}, expected {expected}"),
             ValueRefusal::DidYouMean(near) => {
                 format!("expected {expected}, found {found}; did you mean \"{near}\"?")
             }

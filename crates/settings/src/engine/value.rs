@@ -6,6 +6,7 @@ use std::sync::Arc;
 use semel_core::redact::redact;
 use toml::de::{DeTable, DeValue};
 
+use crate::engine::address_query::hide_queries;
 use crate::engine::diagnostic::Diagnostic;
 use crate::engine::source::{Location, Origin, SourceFile};
 
@@ -69,7 +70,7 @@ impl SettingValue {
 /// Largest number of characters that a message quotes.
 const MAX_QUOTED_CHARS: usize = 80;
 
-/// Written like in a message, with any password hidden.
+/// Written like in a message, with any password hidden, and the values in the query of an address.
 impl fmt::Display for ValueContent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -78,7 +79,7 @@ impl fmt::Display for ValueContent {
             {
                 f.write_str("a value that is too long to repeat")
             }
-            ValueContent::Text(text) => write!(f, "\"{}\"", redact(text)),
+            ValueContent::Text(text) => write!(f, "\"{}\"", hide_queries(&redact(text))),
             ValueContent::Integer(digits) | ValueContent::Fraction(digits) => f.write_str(digits),
             ValueContent::Boolean(_) => f.write_str("a boolean"),
             ValueContent::List(_) => f.write_str("a list"),

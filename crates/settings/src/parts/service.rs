@@ -154,7 +154,7 @@ impl ValueKind for ServiceAddress {
     }
 
     fn check_address(value: &ServiceAddress, checks: &AddressChecks) -> Result<(), ValueRefusal> {
-        (checks.service)(&value.text).map_err(ValueRefusal::Because)
+        (checks.service)(&value.text).map_err(ValueRefusal::ReasonFirst)
     }
 
     fn show(value: &ServiceAddress) -> Option<String> {

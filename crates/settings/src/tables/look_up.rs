@@ -110,7 +110,7 @@ impl ValueKind for LookUpUrl {
     }
 
     fn check_address(value: &LookUpUrl, checks: &AddressChecks) -> Result<(), ValueRefusal> {
-        (checks.look_up)(&value.text).map_err(ValueRefusal::Because)
+        (checks.look_up)(&value.text).map_err(ValueRefusal::ReasonFirst)
     }
 
     fn show(value: &LookUpUrl) -> Option<String> {

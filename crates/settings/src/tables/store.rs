@@ -77,7 +77,9 @@ mod tests {
                     StoreLocation::Postgres(url) => url.address::<DatabaseAddress>().map_or_else(|error| error.to_string(), |address| address.describe()),
                     _ => String::new(),
                 },
-                Err(ValueRefusal::Because(why) | ValueRefusal::DidYouMean(why)) => why,
+                Err(
+                    ValueRefusal::Because(why) | ValueRefusal::ReasonFirst(why) | ValueRefusal::DidYouMean(why),
+                ) => why,
                 Err(ValueRefusal::Unexpected | ValueRefusal::Reserved) => String::new(),
             };
             for text in [shown, redact(&url), redact(&format!("store = \"{url}\""))] {

@@ -34,7 +34,7 @@ impl ValueKind for Uri {
             Some(_) => return Err(ValueRefusal::Unexpected),
         }
         if authority.as_str().contains('@') {
-            return Err(because("credentials do not belong in the address"));
+            return Err(ValueRefusal::ReasonFirst("credentials do not belong in the address".to_owned()));
         }
         if authority.host().is_empty() {
             return Err(because("the host is missing"));

@@ -131,7 +131,7 @@ fn settings_of_tokens_and_authorization_are_loaded() {
     for shown in [
         "identity.jwks = \"keys.json\"  # semel.toml:6",
         "identity.tenant_claim = \"/organization/id\"  # semel.toml:10",
-        "defaults.authorize_url = \"https://authz.internal/check?a=b\"  # semel.toml:2",
+        "defaults.authorize_url = \"https://authz.internal/check?a=***\"  # semel.toml:2",
         "operation.a.authorize_url = \"off\"  # semel.toml:18",
         "operation.b.authorize_cache = \"5s\"  # semel.toml:22",
     ] {

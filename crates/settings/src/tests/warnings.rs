@@ -275,3 +275,24 @@ fn a_long_introspection_cache_is_warned_of() {
         "{shown}"
     );
 }
+
+#[test]
+fn a_credential_in_the_query_of_an_address_is_warned_of_and_never_shown() {
+    let text = "[[operation]]\nname = \"a\"\nmatch = \"POST /a\"\nauthorize_url = \"https://a.example/check?api_key=planted\"\n\
+                [operation.reconcile]\nurl = \"https://a.example/x/{operation_id}?id={operation_id}&token=planted\"\nreference = \"/id\"\n\
+                [ledger]\ntheirs = \"https://a.example/x.csv?signature=planted&page=2\"\nreference = \"id\"\n";
+    let loaded = loaded(&file(text));
+    let warned: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
+    for (path, parameter) in [
+        ("operation.a.authorize_url", "api_key"),
+        ("operation.a.reconcile.url", "token"),
+        ("ledger.theirs", "signature"),
+    ] {
+        let begin = format!("`{path}`: `{parameter}` in the query looks like a credential");
+        assert_eq!(warned.iter().filter(|warning| warning.contains(&begin)).count(), 1, "{path}: {warned:?}");
+    }
+    let rows: Vec<String> = loaded.rows.iter().map(ToString::to_string).collect();
+    assert!(rows.iter().any(|row| row.contains("?id={operation_id}&token=***")), "{rows:?}");
+    assert!(rows.iter().any(|row| row.contains("?signature=***&page=***")), "{rows:?}");
+    assert!(warned.iter().chain(&rows).all(|line| !line.contains("planted")), "{warned:?} {rows:?}");
+}

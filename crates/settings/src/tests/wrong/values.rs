@@ -244,7 +244,7 @@ semel.toml:2:17: error: `defaults.authorize_url`: expected an address such as "h
 semel.toml:3:21: error: `defaults.authorize_timeout`: expected a duration such as "200ms", "30s", "1h30m" or "7d", found "0s": it must be longer than zero
  3 | authorize_timeout = "0s"
    |                     ^^^^
-semel.toml:7:17: error: `operation.a.authorize_url`: expected an address such as "https://authz.internal/check", or "off", found "http://user:***@authz.internal/": credentials do not belong in the address
+semel.toml:7:17: error: `operation.a.authorize_url`: credentials do not belong in the address: found "http://user:***@authz.internal/", expected an address such as "https://authz.internal/check", or "off"
  7 | authorize_url = "http://user:***@authz.internal/"
    |                 ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 semel.toml:8:19: error: `operation.a.authorize_cache`: expected a duration such as "200ms", "30s", "1h30m" or "7d", found 5
@@ -398,7 +398,7 @@ fn an_upstream_is_a_host_and_a_port() {
         ),
         (
             "http://u:secret@api",
-            r#"expected the address of an HTTP service, such as "http://127.0.0.1:3000", found "http://u:***@api": credentials do not belong in the address"#,
+            r#"credentials do not belong in the address: found "http://u:***@api", expected the address of an HTTP service, such as "http://127.0.0.1:3000""#,
         ),
         (
             "http://api/v1",
