@@ -208,10 +208,11 @@ async fn answer(admin: Arc<Admin>, request: Request) -> Response {
     let what = endpoint.action.or_else(|| reads_body.then_some("read body"));
     let what = what.or_else(|| endpoint.is_export().then_some("export"));
     let (who, named) = (caller.who.clone(), id.clone());
-    let carried_out = carry_out(&admin, endpoint, caller, id, query, &head, body).await;
+    let mut target = ActionTarget::default();
+    let carried_out = carry_out(&admin, endpoint, caller, id, query, &head, body, &mut target).await;
     if let Some(what) = what {
         let result = carried_out.as_ref().map_or_else(|refused| refused.kind.code(), |answer| answer.result);
-        log_action(&who, what, &named, result, peer.as_deref());
+        log_action(&who, what, &named, target, result, peer.as_deref());
     }
     carried_out.map_or_else(|refused| problem(&refused), respond)
 }
@@ -244,6 +245,7 @@ fn identify(gate: &AdminGate, headers: &HeaderMap) -> Result<Caller, AdminDenied
     gate.tokens.identify(headers).map_err(AdminDenied::Token)
 }
 
+#[expect(clippy::too_many_arguments, reason = "the parts of one request, and its target for the log")]
 async fn carry_out(
     admin: &Arc<Admin>,
     endpoint: &'static Endpoint,
@@ -252,6 +254,7 @@ async fn carry_out(
     query: Result<QueryParameters, Problem>,
     head: &Parts,
     body: Body,
+    target: &mut ActionTarget,
 ) -> Result<AdminAnswer, Problem> {
     if matches!(endpoint.access, EndpointAccess::Needs(role) if caller.role < role) {
         return Err(forbidden());
@@ -273,6 +276,7 @@ async fn carry_out(
         true => members(&read(body, admin.gate.max_body).await?, endpoint.members)?,
         false => serde_json::Map::new(),
     };
+    *target = ActionTarget::of(&members);
     (endpoint.answer)(AdminCall { admin: admin.clone(), caller, id, query, members }).await
 }
 
@@ -319,8 +323,27 @@ fn problem(problem: &Problem) -> Response {
     answer
 }
 
+/// Target of an action that is not in the path: that of a hold, or the filter of the log.
+#[derive(Default)]
+struct ActionTarget {
+    kind: Option<String>,
+    name: Option<String>,
+    filter: Option<String>,
+}
+
+impl ActionTarget {
+    fn of(members: &serde_json::Map<String, Value>) -> ActionTarget {
+        let text = |name: &str| {
+            let given = members.get(name)?.as_str()?;
+            Some(printable(given).chars().take(MAX_LOGGED_ID).collect::<String>())
+        };
+        ActionTarget { kind: text("kind"), name: text("name"), filter: text("filter") }
+    }
+}
+
 /// Logs every action and every view of a body, with its result.
-fn log_action(who: &str, what: &str, id: &str, result: &str, peer: Option<&str>) {
+fn log_action(who: &str, what: &str, id: &str, target: ActionTarget, result: &str, peer: Option<&str>) {
+    let ActionTarget { kind, name, filter } = target;
     let command = id.split(':').next().and_then(|id| id.parse::<OperationId>().ok());
     let event = id.contains(':').then(|| printable(id).chars().take(MAX_LOGGED_ID).collect::<String>());
     tracing::info!(
@@ -329,6 +352,9 @@ fn log_action(who: &str, what: &str, id: &str, result: &str, peer: Option<&str>)
         what,
         operationId = command.map(|id| id.to_string()),
         eventId = event,
+        kind,
+        name,
+        filter,
         result,
         peer,
     );

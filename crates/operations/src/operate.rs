@@ -7,6 +7,7 @@ pub mod find;
 pub mod holds;
 pub mod looks;
 pub mod messages;
+pub mod names;
 pub mod quotas;
 pub mod records;
 pub mod requests;

@@ -22,6 +22,7 @@ mod records;
 mod serve;
 mod signals;
 mod support_bundle;
+mod table;
 mod upkeep;
 mod verify;
 
@@ -63,7 +64,7 @@ pub fn main() -> ExitCode {
             ShownCommand::Outbox(args) => outbox::run(&args, config),
             ShownCommand::Quotas(args) => quotas::run(&args, config),
             ShownCommand::Reconcile(args) => reconcile::run(&args, config),
-            ShownCommand::LogLevel(args) => log_level::run(&args),
+            ShownCommand::LogLevel(args) => log_level::run(&args, config),
             ShownCommand::SupportBundle(args) => support_bundle::run(&args, config),
             ShownCommand::Sweep(args) => upkeep::sweep(&args, config),
             ShownCommand::Reap(args) => upkeep::reap(&args, config),

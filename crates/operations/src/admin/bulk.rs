@@ -110,7 +110,7 @@ pub(crate) async fn settle(call: AdminCall) -> Result<AdminAnswer, Problem> {
     if !(1..=MAX_VERDICTS).contains(&verdicts.len()) {
         return Err(malformed(format!("`verdicts` has from 1 to {MAX_VERDICTS} elements.")));
     }
-    let mut reader = EvidenceReader::new(&given);
+    let mut reader = EvidenceReader::new(&given, "element");
     (1..).zip(verdicts).for_each(|(number, verdict)| reader.read(number, verdict));
     let lines = reader.finish().map_err(|faults| malformed(named(&faults)))?;
     let (admin, who) = (&call.admin, &call.caller.who);

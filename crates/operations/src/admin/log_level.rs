@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use semel_core::{Clock, Problem, SystemClock, Timestamp};
+use semel_settings::nearest;
 use serde_json::{Value, json};
 
 use super::call::{AdminAnswer, AdminCall, malformed};
@@ -23,6 +24,21 @@ const MAX_DIRECTIVE: usize = 100;
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// Prefix of the modules that this program owns.
 const OWN: &str = "semel";
+/// Crates that log in a gateway, whose modules can be named.
+const CRATES: [&str; 10] = [
+    "semel_http",
+    "semel_gateway",
+    "semel_operations",
+    "semel_stores",
+    "semel_flow",
+    "semel_server",
+    "semel_traces",
+    "semel_outgoing",
+    "semel_core",
+    "semel_settings",
+];
+/// Filter that ends a change at once.
+const USUAL: &str = "usual";
 /// Module that logs operators' actions, which no filter can silence.
 const ACTIONS: &str = "semel_operations::admin";
 
@@ -87,6 +103,19 @@ impl LogLevel {
             Ok(()) => tracing::info!(event = "log_level_reset", filter = self.usual),
             Err(error) => tracing::error!(event = "log_level_reset", error, filter = self.usual),
         }
+    }
+
+    /// Returns to the usual filter now.
+    ///
+    /// # Errors
+    /// Returns a sentence about the failure.
+    pub fn restore(&self) -> Result<(), String> {
+        let mut changed = self.changed();
+        (self.apply)(&self.usual)?;
+        changed.now = None;
+        // A timer that still runs ends an earlier change only.
+        changed.number += 1;
+        Ok(())
     }
 
     /// Returns the filter as JSON. The names are stable.
@@ -157,6 +186,15 @@ fn own_module(module: &str) -> Result<&str, String> {
             crate::operate::printable(module)
         ));
     }
+    let first = module.split("::").next().unwrap_or(module);
+    if first != OWN && !CRATES.contains(&first) {
+        let advice = match nearest(first, CRATES) {
+            Some(near) => format!("did you mean {near}?"),
+            None => format!("they begin with {}.", CRATES.join(", ")),
+        };
+        let first: String = first.chars().take(MAX_DIRECTIVE).collect();
+        return Err(format!("No module of this program begins with {first}: {advice}"));
+    }
     if module.starts_with(ACTIONS) {
         return Err(format!("{ACTIONS} logs the actions of operators, and has the level of all modules."));
     }
@@ -176,6 +214,14 @@ pub(crate) async fn show(call: AdminCall) -> Result<AdminAnswer, Problem> {
 pub(crate) async fn set(call: AdminCall) -> Result<AdminAnswer, Problem> {
     let (log, note) = (log(&call)?, call.note("log level")?);
     let filter = call.member("filter")?.ok_or_else(|| malformed("`filter` is missing."))?;
+    if filter == USUAL {
+        if call.member("for")?.is_some() {
+            return Err(malformed("`for` does not go with the filter `usual`."));
+        }
+        log.restore().map_err(malformed)?;
+        tracing::info!(event = "log_level_reset", filter = log.usual, who = note.who, why = note.why);
+        return Ok(AdminAnswer::json(&log.to_json()));
+    }
     let time = match call.member("for")? {
         None => TIME,
         Some(text) => semel_settings::parse_duration(&text)
@@ -236,6 +282,18 @@ mod tests {
         assert_eq!(applied.lock().expect("nobody panics with it").len(), 3);
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn a_changed_log_level_can_be_ended_before_its_time_is_over() {
+        let (log, applied) = log();
+        log.set("debug", Duration::from_secs(10)).expect("it is a filter");
+        log.restore().expect("the usual filter can be applied");
+        assert_eq!(log.to_json(), json!({ "filter": "warn", "until": null, "usual": "warn" }));
+        log.set("trace", Duration::from_secs(100)).expect("it is a filter");
+        tokio::time::sleep(Duration::from_secs(50)).await;
+        assert_eq!(log.to_json()["filter"], "trace", "the timer of the first change is void");
+        assert_eq!(applied.lock().expect("nobody panics with it").len(), 3);
+    }
+
     #[test]
     fn modules_of_others_stay_at_info_and_actions_are_always_logged() {
         for (filter, expected) in [
@@ -261,6 +319,8 @@ mod tests {
             ("h2=trace", "Only modules of this program"),
             ("semelx=trace", "Only modules of this program"),
             ("semel_http[{x=1}]=trace", "Only modules of this program"),
+            ("semel_htp=debug", "did you mean semel_http?"),
+            ("semel_ledgers_of_others=debug", "they begin with semel_http, "),
             ("semel_operations::admin::records=off", "actions of operators"),
             ("semel_operations=loud", "is not a level"),
             (&"info,".repeat(21), "at most 20 parts"),

@@ -5,13 +5,11 @@ use semel_core::{Hold, HoldChange, HoldTarget, Holds, Note, OperationName, Recor
 use semel_settings::{Config, OperationConfig, nearest};
 use serde_json::{Value, json};
 
+use super::names::unknown_operation;
 use super::{Acted, beginning, printable};
 
 /// Time after which every gateway knows of a change.
 const KNOWN_AFTER: &str = "2 seconds";
-
-/// Largest number of known operations that a refusal lists.
-const MAX_LISTED: usize = 10;
 
 /// Action on a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,25 +72,7 @@ pub async fn check_operation(
             "{shown} is a former name of {now}, which its commands have now: hold {now}"
         )));
     }
-    let stored = store.operations().await?;
-    if stored.iter().any(|known| known == name) {
-        return Ok(Ok(()));
-    }
-    let configured = config.operations.iter().map(|operation| operation.name.as_str());
-    let mut known: Vec<&str> = configured.chain(stored.iter().map(String::as_str)).collect();
-    known.sort_unstable();
-    known.dedup();
-    let advice = match (nearest(name, known.iter().copied()), known.len()) {
-        (Some(near), _) => format!("did you mean {near:?}?"),
-        (None, 0) => "there are none yet".to_owned(),
-        (None, count) => {
-            let listed = known.iter().take(MAX_LISTED).copied().collect::<Vec<_>>().join(", ");
-            let rest = count.saturating_sub(MAX_LISTED);
-            let rest = if rest == 0 { String::new() } else { format!(" and {rest} more") };
-            format!("known are {listed}{rest}")
-        }
-    };
-    Ok(Err(printable(&format!("no rule and no record has the operation {name:?}: {advice}"))))
+    Ok(unknown_operation(name, config, store).await?.map_or(Ok(()), Err))
 }
 
 /// Performs the action and records a note with the operator and the reason, in one write. The note's action is

@@ -376,7 +376,17 @@ fn acted(
         Decision::Applied => Ok(Acted::Done(state)),
         Decision::Refused(Refusal::WrongState) => {
             let state = record.head.state.name();
-            Ok(Acted::Refused(format!("{id} is {state}: {action} does not apply to it")))
+            // A verdict, alone or from a file: its refusal speaks of settling, as the reader does.
+            let is_settled =
+                matches!(state, StateName::Succeeded | StateName::FailedFinal | StateName::FailedRetryable);
+            let why = match (action, is_settled) {
+                ("resolve", true) => format!("{id}: it is settled already: {state}"),
+                ("resolve", false) => {
+                    format!("{id}: it is {state}, and only an unknown outcome can be settled")
+                }
+                (action, _) => format!("{id} is {state}: {action} does not apply to it"),
+            };
+            Ok(Acted::Refused(why))
         }
         Decision::Refused(Refusal::OtherAttempt { epoch }) => Ok(Acted::Refused(format!(
             "{id} is at attempt {epoch}: look for the effect of that attempt, and name it (--attempt \

@@ -18,6 +18,8 @@ pub const MAX_VERDICTS: usize = 10_000;
 const MAX_LINE: usize = 1 << 20;
 /// Largest size of a file, in bytes.
 const MAX_FILE: usize = 256 << 20;
+/// Largest number of unknown members that the faults of a verdict name.
+const MAX_UNKNOWN: usize = 5;
 /// Largest number of characters of an unknown member's name in a message.
 const MAX_NAME: usize = 80;
 
@@ -61,6 +63,8 @@ pub struct EvidenceFault {
 /// Verdicts that are read one by one.
 pub struct EvidenceReader<'a> {
     reason: &'a str,
+    /// Word for the place of a verdict: it is numbered by lines, or by elements.
+    unit: &'static str,
     lines: Vec<EvidenceLine>,
     faults: Vec<EvidenceFault>,
     /// First line about each command.
@@ -68,32 +72,47 @@ pub struct EvidenceReader<'a> {
 }
 
 impl<'a> EvidenceReader<'a> {
-    /// Makes a reader of verdicts that are given for this reason.
-    pub fn new(reason: &'a str) -> EvidenceReader<'a> {
-        EvidenceReader { reason, lines: Vec::new(), faults: Vec::new(), first: HashMap::new() }
+    /// Makes a reader of verdicts that are given for this reason, and numbered in this unit, such as `line`.
+    pub fn new(reason: &'a str, unit: &'static str) -> EvidenceReader<'a> {
+        EvidenceReader { reason, unit, lines: Vec::new(), faults: Vec::new(), first: HashMap::new() }
     }
 
     /// Reads one verdict.
     pub fn read(&mut self, number: usize, verdict: &Value) {
         match self.line(number, verdict) {
             Ok(line) => self.lines.push(line),
-            Err(why) => self.fault(number, why),
+            Err(faults) => self.fault(number, faults.join(" ")),
         }
     }
 
-    fn line(&mut self, number: usize, verdict: &Value) -> Result<EvidenceLine, String> {
-        let members = verdict.as_object().ok_or("It is not a JSON object.")?;
-        if let Some(name) = members.keys().find(|name| !MEMBERS.contains(&name.as_str())) {
-            return Err(unknown(name));
+    /// Returns a checked verdict, or every fault of it.
+    fn line(&mut self, number: usize, verdict: &Value) -> Result<EvidenceLine, Vec<String>> {
+        let Some(members) = verdict.as_object() else {
+            return Err(vec!["It is not a JSON object.".to_owned()]);
+        };
+        let unknown_names = members.keys().filter(|name| !MEMBERS.contains(&name.as_str()));
+        let mut faults: Vec<String> = unknown_names.take(MAX_UNKNOWN).map(|name| unknown(name)).collect();
+        let operation_id = keep(&mut faults, self.command(number, members));
+        let said = keep(&mut faults, verdicts::verdict(members));
+        let attempt = keep(&mut faults, verdicts::attempt(members));
+        let why = keep(&mut faults, self.why(members));
+        match (operation_id, said, attempt, why) {
+            (Some(operation_id), Some(said), Some(attempt), Some(why)) if faults.is_empty() => {
+                Ok(EvidenceLine { number, operation_id, said, attempt, why })
+            }
+            _ => Err(faults),
         }
+    }
+
+    /// Returns the command of a verdict, which no earlier one is about.
+    fn command(&mut self, number: usize, members: &Map<String, Value>) -> Result<OperationId, String> {
         let id = verdicts::text(members, "operationId")?.ok_or("`operationId` is missing.")?;
         let operation_id = operation_id(id).map_err(|wrong| format!("{wrong}."))?;
         if let Some(first) = self.first.get(&operation_id) {
-            return Err(format!("{operation_id} has a verdict already, at {first}."));
+            return Err(format!("{operation_id} has a verdict already, at {} {first}.", self.unit));
         }
         self.first.insert(operation_id, number);
-        let (said, attempt) = (verdicts::verdict(members)?, verdicts::attempt(members)?);
-        Ok(EvidenceLine { number, operation_id, said, attempt, why: self.why(members)? })
+        Ok(operation_id)
     }
 
     /// Returns the reason in the note: that of all verdicts, then that of this one.
@@ -117,6 +136,11 @@ impl<'a> EvidenceReader<'a> {
     }
 }
 
+/// Returns what was read, or adds the fault to those of the verdict.
+fn keep<T>(faults: &mut Vec<String>, read: Result<T, String>) -> Option<T> {
+    read.map_err(|fault| faults.push(fault)).ok()
+}
+
 fn unknown(name: &str) -> String {
     let name: String = printable(name).chars().take(MAX_NAME).collect();
     match nearest(&name, MEMBERS) {
@@ -133,7 +157,7 @@ pub fn read_file(
     file: impl BufRead,
     reason: &str,
 ) -> std::io::Result<Result<Vec<EvidenceLine>, Vec<EvidenceFault>>> {
-    let (mut file, mut reader) = (file.take(MAX_FILE as u64 + 1), EvidenceReader::new(reason));
+    let (mut file, mut reader) = (file.take(MAX_FILE as u64 + 1), EvidenceReader::new(reason, "line"));
     let (mut number, mut verdicts, mut line) = (0, 0, Vec::new());
     loop {
         line.clear();
@@ -336,7 +360,7 @@ mod tests {
         for (bad, why) in [
             ("{".to_owned(), "not JSON"),
             ("[]".to_owned(), "not a JSON object"),
-            (good.clone(), "has a verdict already, at 1"),
+            (good.clone(), "has a verdict already, at line 1"),
             (line("\"verdict\":\"executed\""), "needs the `status`"),
             (line("\"verdict\":\"executed\",\"status\":100"), "from 200 to 599"),
             (line("\"verdict\":\"executed\",\"status\":\"201\""), "from 200 to 599"),
@@ -355,6 +379,19 @@ mod tests {
             let found = faults(&format!("{good}\n{bad}\n\n[]\n"));
             assert_eq!(found.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [2, 4], "{bad}");
             assert!(found[0].1.contains(why), "{bad}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn every_fault_of_a_line_is_named() {
+        let found = faults(
+            "{\"operationId\":\"7\",\"verdict\":\"perhaps\",\"attempt\":0,\"Reason\":\"x\",\"reason\":\"\"}\n",
+        );
+        let [(1, why)] = &found[..] else { panic!("{found:?}") };
+        for fault in
+            ["no member `Reason`", "not an operation id", "`verdict` must", "`attempt` must", "`reason` must"]
+        {
+            assert!(why.contains(fault), "{fault}: {why}");
         }
     }
 

@@ -9,9 +9,10 @@ use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderValue, Method, StatusCode};
 use http_body_util::Full;
 use semel_outgoing::{Address, AddressError, Client, TlsSettings, Trust};
-use semel_settings::redact;
+use semel_settings::{Config, redact};
 use serde_json::Value;
 
+use super::doctor::from_here;
 use super::printable;
 
 /// Time for a request.
@@ -38,6 +39,12 @@ pub(super) struct AdminFlags {
         help = "With an https:// address: the authorities to trust, in PEM, instead of the system's"
     )]
     ca: Option<PathBuf>,
+}
+
+/// Returns the address of the configured gateway's admin listener, from this machine.
+pub(super) fn configured(config: &Config) -> String {
+    let scheme = if config.admin_tls.is_some() { "https" } else { "http" };
+    format!("{scheme}://{}", from_here(config.admin_listen))
 }
 
 /// Client of one admin listener.

@@ -51,7 +51,7 @@ struct CheckArgs {
     about = "Print every setting in force, with its source",
     long_about = "Prints every setting in force, with its source: a flag, a SEMEL_… variable, a line of the \
         file, or the default. Use it when a gateway does not do what the file seems to say. Passwords are \
-        hidden. With --json, values are those of JSON: numbers, booleans, lists, and texts for all else, \
+        hidden, and so are the values in the query of an address. With --json, values are those of JSON: numbers, booleans, lists, and texts for all else, \
         such as \"24h\".",
     after_help = "Examples:\n  \
         semel config show\n  \

@@ -22,6 +22,8 @@ use semel_stores::doctor::{Check, Examination, UpkeepIntervals, in_words};
 use semel_stores::postgres::{self, PostgresOptions};
 use semel_stores::sqlite::{self, SqliteOptions};
 
+pub(super) use network::from_here;
+
 use super::serve::promise;
 use super::{CommandResult, OutputFlags, SettingFlags, say, show};
 

@@ -5,13 +5,14 @@ use std::path::Path;
 
 use anyhow::Context;
 use clap::ArgGroup;
-use semel_core::{HoldTarget, Note};
+use semel_core::{Hold, HoldTarget, Note};
 use semel_operations::operate::Acted;
 use semel_operations::operate::holds::{self, HoldAction};
 use semel_stores::Access;
 use serde_json::Value;
 
 use super::records::{reason, who};
+use super::table::show_table;
 use super::{CommandResult, OutputFlags, StoreFlag, blocking, load, open_keyless, printable, say};
 
 /// The command line of `semel hold`.
@@ -129,12 +130,10 @@ fn list(args: &ListHoldsArgs, config: Option<&Path>) -> anyhow::Result<CommandRe
         say(holds.iter().map(holds::summary).collect::<Value>());
         return Ok(CommandResult::Yes);
     }
-    super::show(format!("{:32}  {:24}  {:16}  REASON", "HELD", "SINCE", "BY"));
-    for hold in &holds {
-        let target = hold.target.to_string();
-        let line = format!("{target:32}  {}  {:16}  {}", hold.since, hold.who, hold.why);
-        super::show(printable(&line));
-    }
+    let row = |hold: &Hold| {
+        vec![hold.target.to_string(), hold.since.to_string(), hold.who.clone(), hold.why.clone()]
+    };
+    show_table(&["HELD", "SINCE", "BY", "REASON"], &holds.iter().map(row).collect::<Vec<_>>());
     eprintln!("{} hold{}", holds.len(), if holds.len() == 1 { "" } else { "s" });
     Ok(CommandResult::Yes)
 }

@@ -8,7 +8,8 @@ use semel_operations::operate::records::note_of;
 use semel_stores::Access;
 use serde_json::Value;
 
-use super::{CommandResult, OutputFlags, StoreFlag, blocking, load, open_keyless, printable, say};
+use super::table::show_table;
+use super::{CommandResult, OutputFlags, StoreFlag, blocking, load, open_keyless, say};
 
 /// Maximum number of notes in one page of the store.
 const PAGE: usize = 500;
@@ -51,27 +52,25 @@ pub(super) fn run(args: &NotesArgs, config: Option<&Path>) -> anyhow::Result<Com
     let store = open_keyless(&load(config, args.store.flags())?.config.store, Access::Read)?;
     let mut left = args.limit as usize;
     let mut all = Vec::new();
-    if !args.output.json {
-        super::show(format!("{:24}  {:16}  {:28}  {:36}  REASON", "TIME", "BY", "ACTION", "OPERATION ID"));
-    }
     while left > 0 {
         let page = blocking(store.audit(before, left.min(PAGE)))?;
         let Some(last) = page.last() else { break };
         before = Some(last.id);
         left -= page.len().min(left);
-        match args.output.json {
-            true => all.extend(page.iter().map(note_of)),
-            false => page.iter().for_each(|entry| super::show(line(entry))),
-        }
+        all.extend(page);
     }
-    if args.output.json {
-        say(Value::Array(all));
+    match args.output.json {
+        true => say(all.iter().map(note_of).collect::<Value>()),
+        false => {
+            let rows: Vec<_> = all.iter().map(row).collect();
+            show_table(&["TIME", "BY", "ACTION", "OPERATION ID", "REASON"], &rows);
+        }
     }
     Ok(CommandResult::Yes)
 }
 
-fn line(AuditEntry { operation_id, taken, .. }: &AuditEntry) -> String {
+fn row(AuditEntry { operation_id, taken, .. }: &AuditEntry) -> Vec<String> {
     let id = operation_id.map_or("-".to_owned(), |id| id.to_string());
     let note = &taken.note;
-    printable(&format!("{}  {:16}  {:28}  {id:36}  {}", taken.at, note.who, note.action, note.why))
+    vec![taken.at.to_string(), note.who.clone(), note.action.clone(), id, note.why.clone()]
 }

@@ -51,8 +51,8 @@ pub(super) struct ReconcileArgs {
     id: Option<String>,
     #[arg(
         long,
-        help = "List unknown commands: since when, number of look-ups, time of the next one, and those \
-                given up"
+        help = "List unknown commands: since when, number of look-ups, time of the next one (never, if no look-ups \
+                are configured), and those given up"
     )]
     list: bool,
     #[command(flatten)]
@@ -94,7 +94,7 @@ pub(super) fn run(args: &ReconcileArgs, config: Option<&Path>) -> anyhow::Result
     let backend = runtime()?.block_on(gateway::open(&config, access))?;
     let store: Arc<dyn Records> = backend.clone();
     if args.list {
-        return list(&store, json);
+        return list(&store, is_wanted(&config), json);
     }
     if !is_wanted(&config) {
         bail!(
@@ -191,11 +191,12 @@ fn unknown(store: &Arc<dyn Records>) -> anyhow::Result<Vec<Record>> {
     }
 }
 
-fn list(store: &Arc<dyn Records>, json: bool) -> anyhow::Result<CommandResult> {
+/// Lists unknown commands. Without a reconciler, nothing looks them up.
+fn list(store: &Arc<dyn Records>, has_look_ups: bool, json: bool) -> anyhow::Result<CommandResult> {
     let records = unknown(store)?;
     let now = blocking(store.now())?;
     if json {
-        say(Value::Array(records.iter().filter_map(listed).collect()));
+        say(Value::Array(records.iter().filter_map(|record| listed(record, has_look_ups)).collect()));
         return Ok(CommandResult::Yes);
     }
     super::show(format!(
@@ -208,6 +209,7 @@ fn list(store: &Arc<dyn Records>, json: bool) -> anyhow::Result<CommandResult> {
         };
         let next = match is_dead_letter(&record.head.state) {
             true => "given up".to_owned(),
+            false if !has_look_ups => "never".to_owned(),
             false => reconcile_after.to_string(),
         };
         let quarantine = match quarantine_until {
@@ -224,7 +226,7 @@ fn list(store: &Arc<dyn Records>, json: bool) -> anyhow::Result<CommandResult> {
 }
 
 /// Returns an unknown command as a list shows it, as JSON. The names are stable.
-fn listed(record: &Record) -> Option<Value> {
+fn listed(record: &Record, has_look_ups: bool) -> Option<Value> {
     let State::Unknown { since, reconcile_after, attempts, quarantine_until } = record.head.state else {
         return None;
     };
@@ -238,7 +240,7 @@ fn listed(record: &Record) -> Option<Value> {
         "keyHashPrefix": record.key_hash_prefix,
         "unknownSince": since.to_rfc3339(),
         "reconcileAttempts": attempts,
-        "nextLookAt": (!dead).then(|| reconcile_after.to_rfc3339()),
+        "nextLookAt": (has_look_ups && !dead).then(|| reconcile_after.to_rfc3339()),
         "deadLetter": dead,
         "quarantineUntil": quarantine_until.to_rfc3339(),
     }))

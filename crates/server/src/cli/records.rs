@@ -216,7 +216,7 @@ pub(super) fn run(args: &RecordsArgs, config: Option<&Path>) -> anyhow::Result<C
     // A reading command changes nothing, not even an older schema.
     let open = |flag, access| open_store(config, flag, access);
     match &args.command {
-        RecordsCommand::List(args) => list::run(&open(&args.store, Access::Read)?, args),
+        RecordsCommand::List(args) => list::run(args, config),
         RecordsCommand::Find(args) => find::run(args, config),
         RecordsCommand::Show(args) => show::run(&open(&args.store, Access::Read)?, args),
         RecordsCommand::Explain(ExplainArgs { id, store: flag, output }) => {
@@ -357,9 +357,38 @@ pub(super) fn who() -> String {
     ["SUDO_USER", "USER", "LOGNAME"]
         .iter()
         .find_map(|name| std::env::var(name).ok().filter(|name| !name.is_empty()))
-        .unwrap_or_else(|| format!("the user with id {}", rustix::process::getuid().as_raw()))
+        .unwrap_or_else(|| {
+            let id = rustix::process::getuid().as_raw();
+            user_name(id).unwrap_or_else(|| format!("the user with id {id}"))
+        })
+}
+
+/// Returns the name of a user in the system's list of users.
+fn user_name(id: u32) -> Option<String> {
+    name_in(&std::fs::read_to_string("/etc/passwd").ok()?, id)
+}
+
+fn name_in(users: &str, id: u32) -> Option<String> {
+    users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let (name, user) = (fields.next()?, fields.nth(1)?);
+        (!name.is_empty() && user.parse() == Ok(id)).then(|| name.to_owned())
+    })
 }
 
 fn operation_id(id: &str) -> anyhow::Result<OperationId> {
     operate::operation_id(id).map_err(anyhow::Error::msg)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_without_a_name_in_the_environment_is_looked_up_by_its_id() {
+        let users = "root:x:0:0:root:/root:/bin/sh\n# a comment\n:x:7::\nsemel:x:991:991::/:/sbin/nologin\n";
+        assert_eq!(name_in(users, 991).as_deref(), Some("semel"));
+        assert_eq!(name_in(users, 0).as_deref(), Some("root"));
+        assert_eq!((name_in(users, 7), name_in(users, 99)), (None, None));
+    }
 }

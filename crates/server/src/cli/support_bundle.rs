@@ -12,11 +12,11 @@ use http::StatusCode;
 use semel_core::{Backend, Clock, Filter, StateName, SystemClock};
 use semel_operations::operate::records::{exported, note_of, unreadable};
 use semel_operations::operate::{holds, status};
-use semel_settings::Loaded;
+use semel_settings::{Loaded, redact};
 use semel_stores::Access;
 use serde_json::{Value, json};
 
-use super::admin_client::{AdminClient, AdminFlags};
+use super::admin_client::{self, AdminClient, AdminFlags};
 use super::{
     CommandResult, SettingFlags, blocking, configuration, doctor, files, load, open_keyless, printable,
     runtime, say,
@@ -28,27 +28,35 @@ const MAX_NOTES: usize = 1000;
 /// Number of records or notes in one page of the store.
 const PAGE: usize = 500;
 
+/// Files from the store, and from the running gateway.
+const STORE_FILES: [&str; 4] = ["status.json", "unknown.jsonl", "holds.json", "audit.jsonl"];
+const GATEWAY_FILES: [&str; 4] = ["readyz.txt", "gateway-status.json", "log-level.json", "metrics.txt"];
+
 /// The command line of `semel support-bundle`.
 #[derive(Debug, clap::Args)]
 #[command(
     about = "Collect facts about a gateway and its store in a folder, without secrets",
     long_about = "Writes a new folder for those who help: version and build, the settings in force with passwords hidden, \
         the report of `doctor`, the number of records in each state, the first 1,000 unknown records, the holds, and the \
-        last 1,000 notes of the audit log. With --admin also the status, the metrics, the readiness and the log level of \
-        the running gateway. A part that cannot be collected is named with its reason; the others are written.\n\n\
+        last 1,000 notes of the audit log; and, from the admin listener, the status, the metrics, the readiness and the log \
+        level of the running gateway. A file that cannot be made is named with its reason; the others are written.\n\n\
         No file has a key, a request, a response, a header value or a password. Names of tenants, callers and operators \
         are in it, and the reasons that operators gave: read it before you pass it on, such as with `tar -c FOLDER`.\n\n\
         Give it the flags that you give to `semel serve`, and run it as the same user on the same machine. It changes \
         nothing; the upstream gets the requests of `semel doctor`.",
     after_help = "Examples:\n  \
         semel support-bundle --output bundle\n  \
-        semel support-bundle --config /etc/semel.toml --output bundle --admin http://127.0.0.1:9090 --token-file a.token\n\n\
-        Exit codes: 0 collected, 1 collected without some parts, 2 wrong use, or nothing can be collected."
+        semel support-bundle --config /etc/semel.toml --output bundle --token-file a.token\n\n\
+        Exit codes: 0 collected, 1 collected without some files, such as those of a gateway that does not answer, 2 wrong use, or nothing can be collected."
 )]
 pub(super) struct SupportBundleArgs {
     #[arg(long, value_name = "FOLDER", help = "New folder for the files, for its owner only")]
     output: PathBuf,
-    #[arg(long, value_name = "URL", help = "Admin listener of the running gateway")]
+    #[arg(
+        long,
+        value_name = "URL",
+        help = "Admin listener of the running gateway; the configured `admin_listen` by default"
+    )]
     admin: Option<String>,
     #[command(flatten)]
     flags: AdminFlags,
@@ -58,15 +66,14 @@ pub(super) struct SupportBundleArgs {
 
 pub(super) fn run(args: &SupportBundleArgs, config: Option<&Path>) -> anyhow::Result<CommandResult> {
     let loaded = load(config, args.settings.flags())?;
-    let admin = args.admin.as_ref().map(|url| AdminClient::new(url, &args.flags)).transpose()?;
+    let address = args.admin.clone().unwrap_or_else(|| admin_client::configured(&loaded.config));
+    let admin = AdminClient::new(&address, &args.flags)?;
     files::create_folder(&args.output)?;
     let mut bundle = Bundle { folder: &args.output, parts: Vec::new(), is_whole: true };
     bundle.add("config.json", Ok(settings(&loaded)))?;
     bundle.add("doctor.json", runtime().map(|runtime| text(&runtime.block_on(doctor::report(&loaded)))))?;
     bundle.add_store(&loaded)?;
-    if let Some(admin) = &admin {
-        bundle.add_gateway(admin)?;
-    }
+    bundle.add_gateway(&admin, &address)?;
     bundle.end()
 }
 
@@ -96,6 +103,11 @@ impl Bundle<'_> {
         Ok(())
     }
 
+    /// Notes why none of these files can be made.
+    fn miss(&mut self, names: &[&str], why: &str) -> anyhow::Result<()> {
+        names.iter().try_for_each(|name| self.add(name, Err(anyhow::anyhow!("{why}"))))
+    }
+
     fn write(&self, name: &str, text: &str) -> anyhow::Result<()> {
         let path = self.folder.join(name);
         let written = files::create(&path)?.write_all(text.as_bytes());
@@ -106,7 +118,8 @@ impl Bundle<'_> {
         let store = match open_keyless(&loaded.config.store, Access::Read) {
             Ok(store) => store,
             Err(error) => {
-                return self.add("store", Err(error));
+                let why = format!("the store cannot be read: {error:#}");
+                return self.miss(&STORE_FILES, &why);
             }
         };
         let counted = blocking(status::read(&*store, store.clone().outbox().as_deref()));
@@ -117,7 +130,19 @@ impl Bundle<'_> {
         self.add("audit.jsonl", notes(&store))
     }
 
-    fn add_gateway(&mut self, admin: &AdminClient) -> anyhow::Result<()> {
+    fn add_gateway(&mut self, admin: &AdminClient, address: &str) -> anyhow::Result<()> {
+        // A gateway that does not answer at all is asked once, not for each file.
+        let ready = match runtime()?.block_on(admin.get("/readyz")) {
+            Ok((status, body)) => format!("{status}\n{}", String::from_utf8_lossy(&body)),
+            Err(error) => {
+                let why = format!(
+                    "no gateway answers at {}: {error:#}; --admin names another address",
+                    redact(address)
+                );
+                return self.miss(&GATEWAY_FILES, &why);
+            }
+        };
+        self.add("readyz.txt", Ok(ready))?;
         for (name, path) in
             [("gateway-status.json", "/admin/v1/status"), ("log-level.json", "/admin/v1/log-level")]
         {
@@ -128,10 +153,7 @@ impl Bundle<'_> {
             ensure!(status == StatusCode::OK, "/metrics answers {status}");
             Ok(String::from_utf8_lossy(&body).into_owned())
         });
-        self.add("metrics.txt", metrics)?;
-        let ready = runtime()?.block_on(admin.get("/readyz"));
-        let ready = ready.map(|(status, body)| format!("{status}\n{}", String::from_utf8_lossy(&body)));
-        self.add("readyz.txt", ready)
+        self.add("metrics.txt", metrics)
     }
 
     /// Writes the list of the parts.
@@ -145,7 +167,8 @@ impl Bundle<'_> {
             "parts": self.parts,
         });
         self.write("bundle.json", &text(&list))?;
-        say(format!("{}: {} files", self.folder.display(), self.parts.len() + 1));
+        let made = self.parts.iter().filter(|part| part["missing"].is_null()).count();
+        say(format!("{}: {} files", self.folder.display(), made + 1));
         Ok(if self.is_whole { CommandResult::Yes } else { CommandResult::No })
     }
 }

@@ -160,8 +160,18 @@ async fn an_operator_settles_an_unknown_beside_a_running_gateway() {
         assert!(records[0].get(name).is_some(), "{name}");
     }
     assert_eq!(records[0]["keyHashPrefix"].as_str().map(str::len), Some(8));
+    let listed = text(&run(folder, &["records", "list", "--state", "unknown"]).stdout);
+    assert!(
+        listed.lines().all(|line| line.ends_with("  REASON") || line.ends_with("  timed_out")),
+        "{listed}"
+    );
+    let looks = text(&run(folder, &["reconcile", "--list"]).stdout);
+    assert_eq!(looks.matches("  never  ").count(), 2, "nothing looks them up: {looks}");
     let none = run(folder, &["records", "list", "--older-than", "1h", "--json"]);
     assert_eq!(text(&none.stdout).trim(), "[]");
+    let mistyped = run(folder, &["records", "list", "--operation", "POST /payment"]);
+    assert_eq!(mistyped.status.code(), Some(0), "{mistyped:?}");
+    assert!(text(&mistyped.stderr).contains("did you mean \"POST /payments\"?"), "{mistyped:?}");
 
     std::fs::write(folder.join("answer.json"), "{\"charge\":1}").expect("there is room");
     let executed =

@@ -202,7 +202,7 @@ pub(super) async fn gateway(config: &Config) -> Check {
 }
 
 /// Returns the address on this machine of a listener on every interface.
-fn from_here(address: SocketAddr) -> SocketAddr {
+pub(in crate::cli) fn from_here(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),

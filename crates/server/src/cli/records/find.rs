@@ -4,8 +4,9 @@
 use std::io::{BufRead, IsTerminal, Read};
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::ArgGroup;
+use semel_core::OperationId;
 use semel_core::key::MAX_FIELD_BYTES;
 use semel_operations::operate::find::{CommandMatch, FoundCommands, SearchTerms};
 use semel_stores::Access;
@@ -72,6 +73,13 @@ pub(super) struct FindRecordsArgs {
 }
 
 pub(super) fn run(args: &FindRecordsArgs, file: Option<&Path>) -> anyhow::Result<CommandResult> {
+    // A key that was typed here by mistake is not repeated: the output may be kept.
+    if args.id.as_ref().is_some_and(|id| id.parse::<OperationId>().is_err()) {
+        bail!(
+            "the argument is no operation id, such as {EXAMPLE}; a key is read from the standard input: \
+             printf %s \"$KEY\" | semel records find --tenant NAME --caller NAME --operation NAME"
+        );
+    }
     let config = load(file, args.store.flags())?.config;
     let terms = SearchTerms {
         operation_id: args.id.clone(),

@@ -1,12 +1,15 @@
 //! `semel records list`: records that match a filter.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use semel_core::{Filter, RecordPage, Records, UnreadableRecord};
+use semel_core::{Filter, RecordPage, Records, StateName, UnreadableRecord};
+use semel_operations::operate::names::unknown_operation;
 use semel_operations::operate::records::{WantedRecords, summary, unreadable};
+use semel_stores::Access;
 use serde_json::Value;
 
-use crate::cli::{CommandResult, OutputFlags, StoreFlag, blocking, printable, say, show};
+use crate::cli::{CommandResult, OutputFlags, StoreFlag, blocking, load, open_store, printable, say, show};
 
 /// Number of records in one page of the store.
 const PAGE: usize = 500;
@@ -16,7 +19,8 @@ const PAGE: usize = 500;
 #[command(
     about = "List records, the oldest first",
     long_about = "Lists records, the oldest first: operation id, state, operation, caller, and the time since which \
-        the record is in its state. Begin with `--state unknown`: these wait for evidence. The other states are \
+        the record is in its state. Begin with `--state unknown`: these wait for evidence, and are listed with the \
+        reason why they are unknown. The other states are \
         claimed, processing, succeeded, failed_final, failed_retryable and expired. Keys and bodies are not shown.\n\n\
         Claimed, processing and unknown records are found in milliseconds. A list of the others reads the whole \
         store.",
@@ -79,32 +83,44 @@ impl FilterArgs {
     }
 }
 
-pub(super) fn run(store: &Arc<dyn Records>, args: &ListRecordsArgs) -> anyhow::Result<CommandResult> {
+pub(super) fn run(args: &ListRecordsArgs, file: Option<&Path>) -> anyhow::Result<CommandResult> {
+    let store = open_store(file, &args.store, Access::Read)?;
     let mut filter = args.filter.wanted()?.page(blocking(store.now())?, None, PAGE);
     let (mut shown, mut bad) = (0_usize, 0_usize);
     if args.output.json {
-        let mut all = Vec::new();
-        each_page(store, &mut filter, |page| {
+        let mut all: Vec<Value> = Vec::new();
+        each_page(&store, &mut filter, |page| {
             all.extend(page.records.iter().map(summary));
             all.extend(page.unreadable.iter().map(unreadable));
             bad += page.unreadable.len();
         })?;
+        if all.is_empty() {
+            hint(&store, args, file)?;
+        }
         say(Value::Array(all));
         return Ok(told_of(bad));
     }
+    let with_reasons = filter.state == Some(StateName::Unknown);
     show(format!(
-        "{:36}  {:16}  {:24}  {:20}  {:24}",
-        "OPERATION ID", "STATE", "OPERATION", "TENANT/CALLER", "SINCE"
+        "{:36}  {:16}  {:24}  {:20}  {:24}{}",
+        "OPERATION ID",
+        "STATE",
+        "OPERATION",
+        "TENANT/CALLER",
+        "SINCE",
+        if with_reasons { "  REASON" } else { "" }
     ));
-    each_page(store, &mut filter, |page| {
+    each_page(&store, &mut filter, |page| {
         for UnreadableRecord { operation_id, why } in &page.unreadable {
             show(printable(&format!("{operation_id}  {:16}  {why}", "unreadable")));
         }
         for record in &page.records {
             let who = format!("{}/{}", record.principal.tenant(), record.principal.caller());
             let (id, state) = (record.operation_id, record.head.state.name().as_str());
+            let reason =
+                if with_reasons { format!("  {}", record.head.reason.as_str()) } else { String::new() };
             show(format!(
-                "{id}  {state:16}  {:24}  {who:20}  {}",
+                "{id}  {state:16}  {:24}  {who:20}  {}{reason}",
                 record.operation.as_str(),
                 record.state_since
             ));
@@ -113,7 +129,21 @@ pub(super) fn run(store: &Arc<dyn Records>, args: &ListRecordsArgs) -> anyhow::R
         shown += page.records.len();
     })?;
     eprintln!("{shown} record{}", if shown == 1 { "" } else { "s" });
+    if shown == 0 {
+        hint(&store, args, file)?;
+    }
     Ok(told_of(bad))
+}
+
+/// Says why a list of an operation is empty, if nothing has that name.
+fn hint(store: &Arc<dyn Records>, args: &ListRecordsArgs, file: Option<&Path>) -> anyhow::Result<()> {
+    if let Some(name) = &args.filter.operation {
+        let config = load(file, args.store.flags())?.config;
+        if let Some(hint) = blocking(unknown_operation(name, &config, &**store))? {
+            eprintln!("{hint}");
+        }
+    }
+    Ok(())
 }
 
 /// Returns the result of a list with this many unreadable records.

@@ -28,6 +28,23 @@ pub(super) struct ShowRecordArgs {
     output: OutputFlags,
 }
 
+/// Members in the order in which people read them. Others follow by name.
+const ORDER: [&str; 13] = [
+    "operationId",
+    "operation",
+    "tenant",
+    "caller",
+    "state",
+    "stateSince",
+    "traceId",
+    "reason",
+    "unknownSince",
+    "quarantineUntil",
+    "epoch",
+    "createdAt",
+    "updatedAt",
+];
+
 /// Lists that are printed line by line.
 const LISTS: [&str; 3] = ["notes", "phases", "items"];
 
@@ -48,7 +65,12 @@ pub(super) fn run(store: &Arc<dyn Records>, args: &ShowRecordArgs) -> anyhow::Re
 pub(super) fn print(found: &FoundCommand) {
     match found.to_json().as_object().filter(|_| found.record.is_some()) {
         Some(members) => {
-            for (name, value) in members.iter().filter(|(name, _)| !LISTS.contains(&name.as_str())) {
+            let mut members: Vec<_> =
+                members.iter().filter(|(name, _)| !LISTS.contains(&name.as_str())).collect();
+            // The sort is stable, and the members are in the order of their names.
+            members
+                .sort_by_key(|(name, _)| ORDER.iter().position(|known| known == name).unwrap_or(ORDER.len()));
+            for (name, value) in members {
                 let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
                 cli::show(printable(&format!("{name:18} {value}")));
             }

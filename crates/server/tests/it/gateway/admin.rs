@@ -366,7 +366,7 @@ async fn an_unknown_that_is_resolved_is_replayed_to_its_client() {
     let again = office.act(&resolve, &verdict).await;
     assert_eq!(refusal(&again), problem(409, "ACTION_REFUSED"));
     let detail = again.json()["detail"].clone();
-    assert_eq!(detail, format!("{unknown} is succeeded: resolve does not apply to it"));
+    assert_eq!(detail, format!("{unknown}: it is settled already: succeeded"));
     let history = office.get(&format!("/admin/v1/records/{unknown}/history")).await;
     let told: Vec<_> = history["timeline"].as_array().into_iter().flatten().collect();
     assert!(

@@ -253,6 +253,7 @@ async fn terms_that_cannot_be_used_are_told_without_the_key() {
         &["--key=canary"],
         &[],
         &["--tenant", "local", "--operation", "orders.create"],
+        &["canary-key-0123456789"],
         &["--caller", "local"],
         &["--reference", "order-7"],
         &["01a1df32-caa3-786d-a196-45c465f24292", "--tenant", "local"],
@@ -277,6 +278,8 @@ async fn terms_that_cannot_be_used_are_told_without_the_key() {
     }
     let in_query = gateway.ask("POST", "/admin/v1/records/find?key=canary").body("{}");
     assert_eq!(refusal(&in_query.to(gateway.admin).await), problem(400, "MALFORMED_REQUEST"));
+    let argument = find(&site, &["canary-key-0123456789"], "");
+    assert!(said(&argument).contains("a key is read from the standard input"), "{argument:?}");
     let mistyped = find(&site, &["--tenant", "a", "--operation", "order.create", "--reference", "b"], "");
     assert!(said(&mistyped).contains("did you mean \"orders.create\"?"), "{mistyped:?}");
     assert!(!gateway.log().contains("canary"), "{}", gateway.log());

@@ -86,7 +86,7 @@ async fn a_file_with_a_bad_line_settles_nothing_and_the_line_is_named() {
         let said = text(&settled.stderr);
         assert_eq!(settled.status.code(), Some(2), "{said}");
         assert!(said.contains("line 2: The verdict \"executed\" needs the `status`"), "{said}");
-        assert!(said.contains(&format!("line 4: {} has a verdict already, at 1", ids[0])), "{said}");
+        assert!(said.contains(&format!("line 4: {} has a verdict already, at line 1", ids[0])), "{said}");
         assert!(said.contains("nothing was settled") && !said.contains("line 1:"), "{said}");
         assert!(settled.stdout.is_empty(), "{settled:?}");
     }
@@ -128,7 +128,7 @@ async fn a_dry_run_says_what_each_verdict_comes_to_and_changes_nothing() {
     assert_eq!(noted(&site), ["resolve executed|incident 42: charge 7"]);
     let again = settle(&site, &[]);
     let said = text(&again.stdout);
-    assert!(said.contains("is succeeded: resolve does not apply to it"), "{said}");
+    assert!(said.contains("it is settled already: succeeded"), "{said}");
     assert_eq!((again.status.code(), noted(&site).len()), (Some(1), 1), "{said}");
 }
 
@@ -323,6 +323,10 @@ async fn the_log_level_of_a_running_gateway_changes_and_goes_back_by_itself() {
     assert!(log.contains("\"why\":\"incident 42\""), "{log}");
     let shown = log_level(&gateway, &site, &["show"]);
     assert_eq!(text(&shown.stdout).trim(), "info", "{shown:?}");
+    assert!(log_level(&gateway, &site, &quiet).status.success());
+    let reset = log_level(&gateway, &site, &["reset", "--reason", "incident 42"]);
+    assert_eq!(text(&reset.stdout).trim(), "info", "{reset:?}");
+    assert_eq!(gateway.log().matches("\"filter\":\"usual\"").count(), 1, "the action has its filter");
 }
 
 #[tokio::test]
@@ -392,7 +396,16 @@ async fn a_support_bundle_has_no_secret() {
     };
     let (code, whole, made) = bundle("whole", &["--admin", &admin, "--token-file", "otto.token"]);
     assert_eq!(code, Some(0), "{made:?}");
-    let away = ["--store", "postgres://semel:planted-password@127.0.0.1:1/semel"];
+    let listen = gateway.admin.to_string();
+    let (code, configured, made) =
+        bundle("configured", &["--admin-listen", &listen, "--token-file", "otto.token"]);
+    assert_eq!(
+        (code, configured.len()),
+        (Some(0), whole.len()),
+        "without --admin, the configured one: {made:?}"
+    );
+    let away =
+        ["--store", "postgres://semel:planted-password@127.0.0.1:1/semel", "--admin-listen", "127.0.0.1:1"];
     let (code, partial, made) = bundle("partial", &away);
     assert_eq!(code, Some(1), "{made:?}");
     let part = |files: &[(String, String)], name: &str| {
@@ -412,8 +425,22 @@ async fn a_support_bundle_has_no_secret() {
     let list: Value = serde_json::from_str(&part(&partial, "bundle.json")).expect("it is JSON");
     let parts = list["parts"].as_array().cloned().unwrap_or_default();
     let missing: Vec<_> = parts.iter().filter(|part| part["missing"].is_string()).collect();
-    assert_eq!(missing.len(), 1, "{list}");
-    assert_eq!(missing[0]["file"], "store", "{list}");
+    for (file, why) in [
+        ("status.json", "the store cannot be read"),
+        ("unknown.jsonl", "the store cannot be read"),
+        ("holds.json", "the store cannot be read"),
+        ("audit.jsonl", "the store cannot be read"),
+        ("readyz.txt", "no gateway answers at http://127.0.0.1:1: "),
+        ("gateway-status.json", "no gateway answers"),
+        ("log-level.json", "no gateway answers"),
+        ("metrics.txt", "no gateway answers"),
+    ] {
+        let part = missing.iter().find(|part| part["file"] == file);
+        let told = part.and_then(|part| part["missing"].as_str()).unwrap_or_default();
+        assert!(told.starts_with(why), "{file}: {told:?}");
+        assert!(text(&made.stderr).contains(&format!("{file} is missing: ")), "{made:?}");
+    }
+    assert_eq!(missing.len(), 8, "{list}");
     let secret = site.folder.path().join("1.key");
     let secret = std::fs::read_to_string(secret).expect("it is there");
     for (name, text) in whole.iter().chain(&partial) {
