@@ -63,6 +63,7 @@ async fn targets_are_held_and_lifted_and_each_change_is_noted() {
             done["effect"].as_str().is_some_and(|effect| effect.contains("503 IDEMPOTENCY_HELD")),
             "{done}"
         );
+        gateway.logs("\"kind\":\"tenant\",\"name\":\"acme\"").await;
         let again = act(&gateway, "/admin/v1/holds", tenant).await;
         assert_eq!(refusal(&again), problem(409, "ACTION_REFUSED"));
         let sink =
