@@ -1,5 +1,5 @@
 //! Verdicts on many unknown outcomes, from a file or a request. All are checked before the first is given; then each
-//! goes through [`act`](super::records::act) by itself, so that the protocol decides about every record alone.
+//! goes through [`act`] by itself, so that the protocol decides about every record alone.
 
 use std::collections::HashMap;
 use std::io::{BufRead, Read};
