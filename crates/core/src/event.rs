@@ -438,6 +438,6 @@ pub struct Transition {
     pub request: RequestWrite,
     /// Decision for the sender, once the writes are durable.
     pub decision: Decision,
-    /// What had lapsed before the event, if its write carries that out.
+    /// Part of the record that had lapsed before the event, if its write carries that out.
     pub lapse: Option<Lapse>,
 }

@@ -211,7 +211,7 @@ pub struct StoreAnswer {
     pub now: Timestamp,
     /// The command that holds the business reference, if the decision is `Duplicate`.
     pub holder: Option<Holder>,
-    /// What had lapsed before the event, if this call carried that out.
+    /// Part of the record that had lapsed before the event, if this call carried that out.
     pub lapse: Option<Lapse>,
 }
 

@@ -55,7 +55,7 @@ impl fmt::Debug for HoldBoard {
     }
 }
 
-/// Whether commands of an operation and tenant may begin.
+/// Permission of commands of an operation and tenant to begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HoldState {
     /// They may begin.

@@ -15,7 +15,7 @@ use crate::answer::AnswerFacts;
 
 /// The position of a request in its trace.
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-/// What other systems keep with the position.
+/// Header with the data that other systems keep with the position.
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// A span that is open, to which children can be added.

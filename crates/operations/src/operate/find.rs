@@ -14,7 +14,7 @@ use super::{beginning, operation_id, printable};
 /// Largest number of commands that a search shows. More can have given the same reference back.
 const MAX_MATCHES: usize = 100;
 
-/// What a person knows of a command.
+/// Terms of a search: the facts that a person knows of a command.
 #[derive(Default)]
 pub struct SearchTerms {
     /// Operation id of the command.
@@ -77,7 +77,7 @@ pub struct CommandMatch {
     pub operation_id: OperationId,
     /// The command. Its record may be deleted: a reference outlives it.
     pub command: FoundCommand,
-    /// Whether the command holds the reference, if it was found by it; false if it gave the reference back.
+    /// True if the command holds the reference, false if it gave it back; `None` if it was not found by its reference.
     pub holds_reference: Option<bool>,
 }
 

@@ -58,7 +58,7 @@ struct NamedQuery {
     text: String,
 }
 
-/// What a gateway shows at `/metrics`.
+/// Metrics and labels that a gateway shows at `/metrics`.
 struct Exposition {
     text: String,
     scrape: Scrape,
