@@ -1,12 +1,13 @@
 //! The audit log: every manual action on a command, with its author, time and reason. A note is written in
-//! the same write as its change ([`Change::noted`](crate::Change::noted)), and is never deleted.
+//! the same write as its change ([`Change::noted`](crate::Change::noted)), and is never deleted. Reading stored content is an
+//! action, too, and its note is written first.
 
 use std::fmt;
 use std::str::FromStr;
 
 use async_trait::async_trait;
 
-use crate::change::NoteTaken;
+use crate::change::{Note, NoteTaken};
 use crate::ids::OperationId;
 use crate::store_error::StoreError;
 
@@ -46,11 +47,15 @@ pub struct AuditEntry {
     pub taken: NoteTaken,
 }
 
-/// Reads the notes about all commands. Every store that keeps records keeps notes.
+/// Reads the notes about all commands, and takes those without a change. Every store that keeps records keeps notes.
 #[async_trait]
 pub trait AuditLog: Send + Sync + 'static {
     /// Returns at most `limit` notes, the newest first; with `before`, only notes older than that one.
     async fn audit(&self, before: Option<AuditId>, limit: usize) -> Result<Vec<AuditEntry>, StoreError>;
+
+    /// Writes a note about this command without changing it, such as before its response is shown. The command's record may be
+    /// gone. After a lost answer, the note may be there twice.
+    async fn take_note(&self, operation_id: OperationId, note: &Note) -> Result<(), StoreError>;
 }
 
 #[cfg(test)]

@@ -34,8 +34,7 @@ pub struct Command {
 impl Command {
     /// Returns the ids of the records that the command may have: those of former names first, its own last.
     pub fn record_ids(&self) -> Vec<RecordId> {
-        let under =
-            |name: &OperationName| Scope { operation: name.clone(), ..self.scope.clone() }.record_id();
+        let under = |name: &OperationName| self.scope.record_id_under(name);
         self.former.iter().map(under).chain([self.scope.record_id()]).collect()
     }
 

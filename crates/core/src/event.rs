@@ -332,6 +332,26 @@ pub enum Decision {
     Idle,
 }
 
+impl Decision {
+    /// Returns the decision's name in logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Decision::Execute => "execute",
+            Decision::Replay => "replay",
+            Decision::Wait => "wait",
+            Decision::Mismatch => "mismatch",
+            Decision::Reconcile => "reconcile",
+            Decision::Expired => "expired",
+            Decision::Vacant => "vacant",
+            Decision::Duplicate => "duplicate",
+            Decision::Applied => "applied",
+            Decision::Fenced => "fenced",
+            Decision::Refused(_) => "refused",
+            Decision::Idle => "idle",
+        }
+    }
+}
+
 /// Reason why an event is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Refusal {

@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use self::content_type::ContentType;
+use crate::formats::Formats;
 use crate::json::{self, NotCanonical, Numbers};
 use crate::path::one_form;
 use crate::pointer::JsonPointer;
@@ -28,8 +29,13 @@ impl FingerprintVersion {
     /// their content.
     pub const V1: Self = Self(1);
 
-    /// Version of new records.
+    /// Version of new records in a store with the newest formats.
     pub const CURRENT: Self = Self::V1;
+
+    /// Returns the version of new records in a store with these formats. A later version has its first formats here.
+    pub const fn of_new_records(_: Formats) -> Self {
+        Self::V1
+    }
 
     /// Returns the number stored with a record.
     pub const fn number(self) -> u8 {
@@ -47,34 +53,34 @@ impl FingerprintVersion {
 
 /// Identity of a command: equal for two requests that ask for the same thing.
 ///
-/// A request may also have a fingerprint in a former version, for comparison with older records.
+/// That of a request also has another version, in which records of older or newer programs are compared.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint {
     version: FingerprintVersion,
     digest: [u8; 32],
-    former: Option<(FingerprintVersion, [u8; 32])>,
+    other: Option<(FingerprintVersion, [u8; 32])>,
 }
 
 impl Fingerprint {
     /// Returns a fingerprint as a store kept it.
     pub const fn from_parts(version: FingerprintVersion, digest: [u8; 32]) -> Self {
-        Self { version, digest, former: None }
+        Self { version, digest, other: None }
     }
 
-    /// Adds a fingerprint in a former version, for comparison with older records.
-    pub const fn with_former(self, former: Fingerprint) -> Self {
-        Self { former: Some((former.version, former.digest)), ..self }
+    /// Adds the fingerprint in another version, for comparison with records of that version. New records get this one.
+    pub const fn with_other(self, other: Fingerprint) -> Self {
+        Self { other: Some((other.version, other.digest)), ..self }
     }
 
     /// Returns the fingerprint as a record stores it: in one version.
     pub const fn recorded(self) -> Self {
-        Self { former: None, ..self }
+        Self { other: None, ..self }
     }
 
     /// Returns true if a request with this fingerprint asks for the command of the `recorded` one, compared
     /// in the version of that record. `None` if this program does not compute that version.
     pub fn is_that_of(&self, recorded: &Fingerprint) -> Option<bool> {
-        let own = [Some((self.version, self.digest)), self.former];
+        let own = [Some((self.version, self.digest)), self.other];
         let same = own.into_iter().flatten().find(|(version, _)| *version == recorded.version);
         same.map(|(_, digest)| digest == recorded.digest)
     }
@@ -123,9 +129,14 @@ pub struct FingerprintInput<'a> {
 }
 
 impl<'a> FingerprintInput<'a> {
-    /// Returns the fingerprint in the current version.
+    /// Returns the fingerprint in the current version, outside of any store.
     pub fn fingerprint(&self) -> Fingerprint {
-        Fingerprint::from_parts(FingerprintVersion::V1, self.fields().digest_v1())
+        self.fingerprint_for(Formats::CURRENT)
+    }
+
+    /// Returns the fingerprint for a store with these formats: recorded in their version, compared in every known one.
+    pub fn fingerprint_for(&self, formats: Formats) -> Fingerprint {
+        Fingerprint::from_parts(FingerprintVersion::of_new_records(formats), self.fields().digest_v1())
     }
 
     /// Returns everything that the current version hashes of this request, in the hashed form.
@@ -335,11 +346,13 @@ mod tests {
     #[test]
     fn a_fingerprint_is_compared_in_the_version_of_the_record() {
         let version = FingerprintVersion::CURRENT;
+        assert_eq!(FingerprintVersion::of_new_records(Formats::CURRENT), version);
+        assert_eq!(FingerprintVersion::of_new_records(Formats::OLDEST), FingerprintVersion::V1);
         assert_eq!(FingerprintVersion::from_number(version.number()), Some(version));
         assert_eq!(FingerprintVersion::from_number(0), None);
 
         let one = |version, byte| Fingerprint::from_parts(FingerprintVersion(version), [byte; 32]);
-        let request = one(2, 20).with_former(one(1, 10));
+        let request = one(2, 20).with_other(one(1, 10));
         for (recorded, expected) in [
             (one(2, 20), Some(true)),
             (one(2, 10), Some(false)),

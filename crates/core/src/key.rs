@@ -17,22 +17,32 @@ pub const MAX_FIELD_BYTES: usize = 4096;
 
 /// A key that met its [`KeyRules`].
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct IdempotencyKey(String);
+pub struct IdempotencyKey {
+    text: String,
+    /// The first bytes of the text's digest, computed once: one command shows them many times.
+    digest_prefix: [u8; 4],
+}
 
 impl IdempotencyKey {
     /// Returns the key after unescaping, the same for both spellings.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
     }
 
-    /// Returns the SHA-256 digest of the key.
-    pub fn digest(&self) -> [u8; 32] {
-        Sha256::digest(&self.0).into()
+    /// Returns the first bytes of the key's SHA-256 digest: enough for an operator to recognise a key in a log.
+    pub fn digest_prefix(&self) -> [u8; 4] {
+        self.digest_prefix
     }
 
-    /// Returns the first 8 hex digits of the digest: enough for an operator to recognise a key in a log.
+    /// Returns [`IdempotencyKey::digest_prefix`] as 8 hex digits.
     pub fn hash_prefix(&self) -> String {
-        Hex(&self.digest()[..4]).to_string()
+        Hex(&self.digest_prefix).to_string()
+    }
+
+    /// Returns the key with this text, which met its rules.
+    fn new(text: String) -> IdempotencyKey {
+        let [a, b, c, d, ..]: [u8; 32] = Sha256::digest(&text).into();
+        IdempotencyKey { text, digest_prefix: [a, b, c, d] }
     }
 }
 
@@ -184,7 +194,7 @@ impl KeyRules {
         } else if let Some(kind) = personal_data(&key) {
             Err(KeyError::PersonalData(kind))
         } else {
-            Ok(IdempotencyKey(key))
+            Ok(IdempotencyKey::new(key))
         }
     }
 }

@@ -32,6 +32,9 @@ impl OperationName {
     /// Longest name, so that it fits an indexed column of every store.
     pub const MAX_BYTES: usize = 255;
 
+    /// The label of metrics that names of commands without a matching rule share.
+    pub const UNMATCHED: &str = "unmatched";
+
     /// Returns a configured name.
     ///
     /// # Errors
@@ -62,6 +65,13 @@ impl OperationName {
             between = '/';
         }
         Self(bounded(encode_controls(name)).into())
+    }
+
+    /// Returns the name as a label of metrics. Names in the form of [`unmatched`](Self::unmatched) have no bound on their number,
+    /// and share one label.
+    pub fn label(&self) -> &str {
+        let has_path = self.0.split_once(' ').is_some_and(|(_, path)| path.starts_with('/'));
+        if has_path || is_truncated(&self.0) { Self::UNMATCHED } else { &self.0 }
     }
 
     /// Returns the name in the form of [`unmatched`](Self::unmatched) if it is a method and a path such as
@@ -139,6 +149,12 @@ fn bounded(name: String) -> String {
     format!("{prefix}{suffix}")
 }
 
+/// Returns true for a name that [`bounded`] has truncated: it ends in a hash.
+fn is_truncated(name: &str) -> bool {
+    let hash = name.rsplit_once('#').map_or("", |(_, hash)| hash);
+    hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -209,6 +225,19 @@ mod tests {
         for shift in 0..4 {
             let path = format!("/{}{}", "a".repeat(shift), "😀".repeat(100));
             assert!(unmatched(&path).len() <= OperationName::MAX_BYTES);
+        }
+    }
+
+    #[test]
+    fn names_of_a_method_and_a_path_share_a_label() {
+        let long = "M".repeat(300);
+        for (method, path) in
+            [("POST", "/"), ("POST", "/payments/7"), (&*long, "/"), ("POST", &*format!("/{long}"))]
+        {
+            assert_eq!(OperationName::unmatched(method, path).label(), OperationName::UNMATCHED, "{path}");
+        }
+        for name in ["payments.create", "create a payment", "/payments", "payments#7"] {
+            assert_eq!(OperationName::new(name).as_ref().map(OperationName::label), Ok(name));
         }
     }
 

@@ -12,7 +12,9 @@ use bytes::Bytes;
 use crate::change::Note;
 use crate::event::Event;
 use crate::ids::{AttemptToken, OperationId};
-use crate::state::{Head, Reason, State};
+use crate::operation::OperationName;
+use crate::record::Record;
+use crate::state::{Head, Reason, State, StateName};
 use crate::store_error::StoreError;
 use crate::time::Timestamp;
 
@@ -283,6 +285,38 @@ impl Intervention {
     }
 }
 
+/// Result of the write of a message's next state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "it tells whether anything was written"]
+pub enum MessageWrite {
+    /// Nothing is written: another worker has taken the message since, or the same write was made before.
+    Fenced,
+    /// The state is written.
+    Written {
+        /// Operation of the message's command, if this write made its outcome unknown.
+        made_unknown: Option<OperationName>,
+    },
+}
+
+impl MessageWrite {
+    /// Returns the result of a write that changed the message alone, or nothing.
+    pub const fn of_message(changed: bool) -> MessageWrite {
+        if changed { MessageWrite::Written { made_unknown: None } } else { MessageWrite::Fenced }
+    }
+
+    /// Returns the result of a write that changed the message, and its command from `before` to `after`.
+    pub fn with_command(before: &Record, after: Option<&Record>) -> MessageWrite {
+        let is_unknown = |record: &Record| record.head.state.name() == StateName::Unknown;
+        let made_unknown = !is_unknown(before) && after.is_some_and(is_unknown);
+        MessageWrite::Written { made_unknown: made_unknown.then(|| before.operation.clone()) }
+    }
+
+    /// Returns true if the state is written.
+    pub const fn is_written(&self) -> bool {
+        matches!(self, MessageWrite::Written { .. })
+    }
+}
+
 /// Numbers of undelivered messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Depth {
@@ -297,8 +331,8 @@ pub struct Depth {
 /// Keeps messages. Transactions of commands insert them.
 ///
 /// Times are the store's own. A write with a fence changes the one message that was taken under it, or
-/// nothing: `false` means that another worker has taken the message since, or that the same write was made
-/// before.
+/// nothing: `false`, or [`MessageWrite::Fenced`], means that another worker has taken the message since, or that
+/// the same write was made before.
 #[async_trait]
 pub trait Outbox: Send + Sync + 'static {
     /// Takes due messages, the longest due first, and counts an attempt for each. Of one command, only the
@@ -310,8 +344,14 @@ pub trait Outbox: Send + Sync + 'static {
     async fn accept(&self, fence: &MessageFence, reference: &str) -> Result<bool, StoreError>;
 
     /// Writes the next state of a message, and why. A message that is given up also gives up, in the same
-    /// transaction, the command whose outcome depends on it ([`given_up`]).
-    async fn settle(&self, fence: &MessageFence, next: Next, why: Option<&str>) -> Result<bool, StoreError>;
+    /// transaction, the command whose outcome depends on it ([`given_up`]), and returns the command's operation if
+    /// its outcome was not unknown before.
+    async fn settle(
+        &self,
+        fence: &MessageFence,
+        next: Next,
+        why: Option<&str>,
+    ) -> Result<MessageWrite, StoreError>;
 
     /// Returns the message of this event id, and the store's time.
     async fn message(&self, event_id: &str) -> Result<(Option<Message>, Timestamp), StoreError>;

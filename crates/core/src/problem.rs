@@ -72,6 +72,8 @@ pub enum ProblemKind {
     ShuttingDown,
     /// An operator holds the operation or the tenant: nothing ran.
     Held,
+    /// The deadline that the client set was over before the claim: nothing ran.
+    DeadlineExceeded,
     /// This node is overloaded: nothing ran.
     Overloaded,
     /// The upstream refused the connection: nothing ran.
@@ -109,7 +111,7 @@ struct ProblemEntry {
 
 impl ProblemKind {
     /// Every kind.
-    pub const ALL: [ProblemKind; 33] = [
+    pub const ALL: [ProblemKind; 34] = [
         ProblemKind::MissingKey,
         ProblemKind::InvalidKey,
         ProblemKind::KeyReused,
@@ -131,6 +133,7 @@ impl ProblemKind {
         ProblemKind::StoreUnavailable,
         ProblemKind::ShuttingDown,
         ProblemKind::Held,
+        ProblemKind::DeadlineExceeded,
         ProblemKind::Overloaded,
         ProblemKind::UpstreamUnreachable,
         ProblemKind::RolledBack,
@@ -303,6 +306,14 @@ impl ProblemKind {
                 "New commands are held",
                 "The operator of the service has stopped new commands for a while. Send the same request again after \
                  Retry-After. This request ran nothing.",
+            ),
+            ProblemKind::DeadlineExceeded => entry(
+                "DEADLINE_EXCEEDED",
+                "deadline-exceeded",
+                StatusCode::SERVICE_UNAVAILABLE,
+                "The client's deadline is over",
+                "If the command is still wanted, send the same request again with more time in Semel-Deadline. This \
+                 request ran nothing.",
             ),
             ProblemKind::Overloaded => entry(
                 "OVERLOADED",
@@ -511,6 +522,26 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
+    fn the_list_of_kinds_has_every_kind() {
+        /// Returns these kinds, which are all of them: with one left out, the match does not compile.
+        macro_rules! every {
+            ($($kind:ident)*) => {{
+                let _ = |kind: ProblemKind| match kind { $(ProblemKind::$kind => ()),* };
+                [$(ProblemKind::$kind),*]
+            }};
+        }
+        let every = every!(
+            MissingKey InvalidKey KeyReused InProgress OutcomeUnknown RecordExpired ResponseNotRetained
+            ResponseUnreadable ResultUnavailable DuplicateBusinessReference Unauthenticated Forbidden QuotaExceeded
+            LookupQuotaExceeded RequestTooOld RequestTooLarge RequestIncomplete AuthorizationUnavailable
+            StoreUnavailable ShuttingDown Held DeadlineExceeded Overloaded UpstreamUnreachable RolledBack InvalidBulk
+            UpstreamFailed OperationNotFound MalformedRequest MisdirectedRequest RequestHeadTooLarge RequestHeadTimeout NotFound
+            ActionRefused
+        );
+        assert_eq!(every, ProblemKind::ALL);
+    }
+
+    #[test]
     fn codes_and_slugs_are_unique_and_agree() {
         let codes: HashSet<_> = ProblemKind::ALL.map(ProblemKind::code).into();
         assert_eq!(codes.len(), ProblemKind::ALL.len());
@@ -539,6 +570,7 @@ mod tests {
             ("REQUEST_TOO_LARGE", 413),
             ("AUTHORIZATION_UNAVAILABLE", 503),
             ("IDEMPOTENCY_STORE_UNAVAILABLE", 503),
+            ("DEADLINE_EXCEEDED", 503),
             ("UPSTREAM_UNREACHABLE", 502),
         ];
         for (code, status) in contract {

@@ -99,14 +99,13 @@ impl Claim {
     /// Returns the ids of the records that this claim may be about: those of former names first, its own
     /// last.
     pub fn record_ids(&self) -> impl Iterator<Item = RecordId> {
-        let under =
-            |name: &OperationName| Scope { operation: name.clone(), ..self.scope.clone() }.record_id();
-        self.former.iter().map(under).chain(std::iter::once_with(|| self.scope.record_id()))
+        let under = |name: &OperationName| self.scope.record_id_under(name);
+        self.former.iter().map(under).chain(std::iter::once(self.scope.record_id()))
     }
 
     /// Returns the operation names under which the business reference may be held, its own first.
     pub fn reference_operations(&self) -> impl Iterator<Item = &OperationName> {
-        std::iter::once(&self.scope.operation).chain(&self.former)
+        std::iter::once(self.scope.operation()).chain(&self.former)
     }
 }
 
@@ -146,9 +145,9 @@ impl Record {
             Write::Create(head) => claim.map(|claim| Record {
                 id: claim.scope.record_id(),
                 operation_id: claim.operation_id,
-                principal: claim.scope.principal.clone(),
-                operation: claim.scope.operation.clone(),
-                key_hash_prefix: claim.scope.key.hash_prefix(),
+                principal: claim.scope.principal().clone(),
+                operation: claim.scope.operation().clone(),
+                key_hash_prefix: claim.scope.key().hash_prefix(),
                 created_at: now,
                 updated_at: now,
                 state_since: head.since(None, now),

@@ -79,28 +79,49 @@ fn check_name(part: &'static str, name: &str) -> Result<(), PrincipalError> {
 /// Unique key of a record.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Scope {
-    /// Sender of the command.
-    pub principal: Principal,
-    /// Operation of the command.
-    pub operation: OperationName,
-    /// The client's key for the command.
-    pub key: IdempotencyKey,
+    principal: Principal,
+    operation: OperationName,
+    key: IdempotencyKey,
+    /// Id of the other fields, computed once: one command asks for it many times.
+    record: RecordId,
 }
 
 impl Scope {
-    /// Returns the id of the scope's record: SHA-256 over its four length-prefixed parts.
-    ///
-    /// A digest is short in every index, spreads evenly over shards, and keeps keys out of the database.
+    /// Returns the scope of a sender's command.
+    pub fn new(principal: Principal, operation: OperationName, key: IdempotencyKey) -> Scope {
+        let record = RecordId::of(&principal, &operation, &key);
+        Scope { principal, operation, key, record }
+    }
+
+    /// Returns the scope of the same sender and key under another operation name.
+    #[must_use]
+    pub fn under(&self, operation: OperationName) -> Scope {
+        Scope::new(self.principal.clone(), operation, self.key.clone())
+    }
+
+    /// Returns the sender of the command.
+    pub fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// Returns the operation of the command.
+    pub fn operation(&self) -> &OperationName {
+        &self.operation
+    }
+
+    /// Returns the client's key for the command.
+    pub fn key(&self) -> &IdempotencyKey {
+        &self.key
+    }
+
+    /// Returns the id of the scope's record.
     pub fn record_id(&self) -> RecordId {
-        let mut hash = Sha256::new();
-        hash.update(b"semel/record/1");
-        let parts =
-            [self.principal.tenant(), self.principal.caller(), self.operation.as_str(), self.key.as_str()];
-        for part in parts {
-            hash.update((part.len() as u64).to_be_bytes());
-            hash.update(part.as_bytes());
-        }
-        RecordId(hash.finalize().into())
+        self.record
+    }
+
+    /// Returns the id of the record that the same sender and key have under another operation name.
+    pub fn record_id_under(&self, operation: &OperationName) -> RecordId {
+        RecordId::of(&self.principal, operation, &self.key)
     }
 }
 
@@ -109,6 +130,19 @@ impl Scope {
 pub struct RecordId([u8; 32]);
 
 impl RecordId {
+    /// Returns the id of a scope: SHA-256 over its four length-prefixed parts.
+    ///
+    /// A digest is short in every index, spreads evenly over shards, and keeps keys out of the database.
+    fn of(principal: &Principal, operation: &OperationName, key: &IdempotencyKey) -> RecordId {
+        let mut hash = Sha256::new();
+        hash.update(b"semel/record/1");
+        for part in [principal.tenant(), principal.caller(), operation.as_str(), key.as_str()] {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part.as_bytes());
+        }
+        RecordId(hash.finalize().into())
+    }
+
     /// Returns the id with these bytes.
     pub const fn from_bytes(bytes: [u8; 32]) -> RecordId {
         RecordId(bytes)
@@ -138,14 +172,14 @@ mod tests {
     use crate::key::KeyRules;
 
     fn scope(tenant: &str, caller: &str, operation: &str, key: &str) -> Scope {
-        Scope {
-            principal: Principal::new(tenant, caller).expect("test names are valid"),
-            operation: OperationName::new(operation).expect("test names are valid"),
-            key: KeyRules { min_length: 1, ..KeyRules::default() }
+        Scope::new(
+            Principal::new(tenant, caller).expect("test names are valid"),
+            OperationName::new(operation).expect("test names are valid"),
+            KeyRules { min_length: 1, ..KeyRules::default() }
                 .parse([key.as_bytes()])
                 .expect("test keys are valid")
                 .expect("one line was given"),
-        }
+        )
     }
 
     #[test]
@@ -156,6 +190,13 @@ mod tests {
             assert_ne!(scope(other.0, other.1, other.2, other.3).record_id(), base);
         }
         assert_eq!(scope("t", "c", "o", "k").record_id(), base);
+    }
+
+    #[test]
+    fn a_scope_under_another_operation_has_the_id_of_a_new_one() {
+        let (base, renamed) = (scope("t", "c", "o", "k"), scope("t", "c", "p", "k"));
+        assert_eq!(base.under(renamed.operation().clone()), renamed);
+        assert_eq!(base.record_id_under(renamed.operation()), renamed.record_id());
     }
 
     #[test]

@@ -150,7 +150,7 @@ impl Sealing {
     /// the request checks that its key is that of the record.
     pub fn claim(claim: &Claim, format: u8) -> Sealing {
         let (scope, fingerprint) = (&claim.scope, &claim.attempt.fingerprint);
-        Sealing::request_of(&scope.principal, &scope.key.hash_prefix(), fingerprint, format)
+        Sealing::request_of(scope.principal(), &scope.key().hash_prefix(), fingerprint, format)
     }
 
     /// Returns the data of this record's stored request: equal to that of the claim that brought it.

@@ -311,6 +311,35 @@ impl Reason {
         }
     }
 
+    /// Returns true if a command can be unknown for this reason.
+    pub const fn is_of_unknown(self) -> bool {
+        match self {
+            Reason::NotExecuted
+            | Reason::ServerError
+            | Reason::HandlerUnsure
+            | Reason::TimedOut
+            | Reason::BrokeOff
+            | Reason::Panicked
+            | Reason::ShutDown
+            | Reason::LeaseExpired
+            | Reason::DeferralExpired
+            | Reason::MessageDead
+            | Reason::NeverStarted => true,
+            Reason::Claimed
+            | Reason::Started
+            | Reason::Deferred
+            | Reason::PartlyDone
+            | Reason::Answered
+            | Reason::ClaimUnconfirmed
+            | Reason::VerdictExecuted
+            | Reason::VerdictNotExecuted
+            | Reason::VerdictDeduplicated
+            | Reason::Resumed
+            | Reason::Expired
+            | Reason::Purged => false,
+        }
+    }
+
     /// Returns true if the command was taken from its executor while a call may have landed, or may still
     /// land.
     pub const fn proves_nothing(self) -> bool {
@@ -422,6 +451,24 @@ mod tests {
         }
         assert_eq!(StateName::parse("done"), None);
         assert_eq!(Reason::parse(""), None);
+    }
+
+    /// Returns these variants of a type, which are all of them: with one left out, its match does not compile.
+    macro_rules! every {
+        ($type:ident: $($variant:ident)*) => {{
+            let _ = |value: $type| match value { $($type::$variant => ()),* };
+            [$($type::$variant),*]
+        }};
+    }
+
+    #[test]
+    fn the_list_of_reasons_has_every_reason() {
+        let every = every!(Reason:
+            Claimed Started Deferred PartlyDone Answered NotExecuted ServerError HandlerUnsure TimedOut BrokeOff
+            Panicked ShutDown LeaseExpired DeferralExpired MessageDead NeverStarted ClaimUnconfirmed VerdictExecuted
+            VerdictNotExecuted VerdictDeduplicated Resumed Expired Purged
+        );
+        assert_eq!(every, Reason::ALL);
     }
 
     fn states() -> [State; 8] {

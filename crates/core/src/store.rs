@@ -10,6 +10,7 @@ use async_trait::async_trait;
 
 use crate::audit::AuditLog;
 use crate::change::{Change, Note, NoteTaken};
+use crate::formats::Formats;
 use crate::hold::Holds;
 use crate::identity::StoreId;
 use crate::ids::OperationId;
@@ -26,7 +27,7 @@ use crate::state::{Reason, StateName};
 use crate::store_error::StoreError;
 use crate::tier::Tier;
 use crate::time::Timestamp;
-use crate::transition::{Decision, Lapse};
+use crate::transition::{Decision, Event, Lapse};
 use crate::vault::Vault;
 use crate::waiting::{WaitingFilter, WaitingPage};
 
@@ -66,7 +67,7 @@ pub const CALL_DEADLINE: Duration = Duration::from_secs(5);
 /// Dropping a future of this trait does not undo its write: the write may still happen.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// Applies [`Event::Claim`](crate::transition::Event::Claim) and returns the decision `Execute`, `Replay`,
+    /// Applies [`Event::Claim`] and returns the decision `Execute`, `Replay`,
     /// `Wait`, `Mismatch`, `Reconcile`, `Expired`, `Vacant` or `Duplicate`, or `Refused` for a fingerprint
     /// that cannot be compared.
     ///
@@ -124,17 +125,23 @@ pub trait Store: Send + Sync + 'static {
     /// Returns the tier that the store promises now, as far as it knows. Every command calls this method, so
     /// it must not block.
     fn tier(&self) -> Tier;
+
+    /// Returns the formats that may be written to the store now, as far as it knows: an older value is safe. Every command calls
+    /// this method, so it must not block. A store around another one passes the other one's on.
+    fn formats(&self) -> Formats {
+        Formats::OLDEST
+    }
 }
 
 /// Maintains records in the background, outside of any request: applies the passage of time, counts records,
 /// and lists those that need evidence.
 #[async_trait]
 pub trait Upkeep: Store {
-    /// Applies [`Event::Age`](crate::transition::Event::Age) to at most `limit` records whose lease or start
+    /// Applies [`Event::Age`] to at most `limit` records whose lease or start
     /// deadline has passed. Returns the changed records. Safe beside live traffic and other sweepers.
     async fn sweep(&self, limit: usize) -> Result<Vec<AgedRecord>, StoreError>;
 
-    /// Applies [`Event::Age`](crate::transition::Event::Age) to at most `limit` records whose time to live is
+    /// Applies [`Event::Age`] to at most `limit` records whose time to live is
     /// over. Returns the changed records. Safe beside live traffic and other reapers.
     async fn reap(&self, limit: usize) -> Result<Vec<AgedRecord>, StoreError>;
 
@@ -146,6 +153,12 @@ pub trait Upkeep: Store {
     /// Returns at most `limit` commands in state `Unknown` that are due for a look-up of evidence, the
     /// longest due first. A store may leave out [`Record::result`], which such commands do not have.
     async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError>;
+
+    /// Makes a durable write that leaves nothing behind, if the store has one. A successful call means that the
+    /// store takes changes; by default, that it is reachable.
+    async fn try_commit(&self) -> Result<(), StoreError> {
+        self.now().await.map(|_| ())
+    }
 }
 
 /// Shows records, their notes and their stored requests to operators and to the reconciler.
@@ -213,6 +226,21 @@ pub struct StoreAnswer {
     pub holder: Option<Holder>,
     /// Part of the record that had lapsed before the event, if this call carried that out.
     pub lapse: Option<Lapse>,
+}
+
+impl StoreAnswer {
+    /// Returns the reason for which this call made the command unknown: time had ended its lease, or its executor gave it up with
+    /// this change. `None` if the command is not unknown, or was so before. Each command that becomes unknown is counted by it.
+    pub fn made_unknown(&self, change: Option<&Change>) -> Option<Reason> {
+        let head = self.record.as_ref().map(|record| &record.head)?;
+        let given_up = match change.map(Change::event) {
+            Some(Event::Abandon { reason, .. } | Event::Requeue { reason, .. }) => Some(*reason),
+            Some(_) | None => None,
+        };
+        let is_given_up = self.decision == Decision::Applied && given_up == Some(head.reason);
+        let is_new = self.lapse == Some(Lapse::Lease) || is_given_up;
+        (is_new && head.state.name() == StateName::Unknown).then_some(head.reason)
+    }
 }
 
 /// A record at one moment.
@@ -368,6 +396,11 @@ pub struct AgedRecord {
 }
 
 impl AgedRecord {
+    /// Returns the reason for which the record became unknown, if it did.
+    pub fn made_unknown(&self) -> Option<Reason> {
+        self.became.filter(|(state, _)| *state == StateName::Unknown).map(|(_, reason)| reason)
+    }
+
     /// Returns the facts about a record that became `after`.
     pub fn new(before: &Record, after: Option<&Record>) -> AgedRecord {
         AgedRecord {

@@ -23,3 +23,17 @@ pub enum StoreError {
     #[error("the store is damaged: {0}")]
     Damaged(String),
 }
+
+impl StoreError {
+    /// Returns the name of the error's kind in logs.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            StoreError::Unavailable(_) => "unavailable",
+            StoreError::Busy(_) => "busy",
+            StoreError::Ambiguous(_) => "ambiguous",
+            StoreError::Rejected(_) => "rejected",
+            StoreError::Corrupt(_) => "corrupt",
+            StoreError::Damaged(_) => "damaged",
+        }
+    }
+}

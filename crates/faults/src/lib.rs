@@ -6,23 +6,14 @@
 
 #[cfg(feature = "fault-points")]
 mod folder;
+mod next_version;
 mod point;
 
+pub use next_version::{NEXT_VERSION, is_next_version, write_next_formats, writes_next_formats};
 pub use point::{Lever, Point};
 
 /// Environment variable that names the folder.
 pub const VARIABLE: &str = "SEMEL_FAULTS";
-
-/// Environment variable that adds a test-only schema version, so that a store of the last release counts as older.
-pub const NEXT_SCHEMA: &str = "SEMEL_FAULTS_NEXT_SCHEMA";
-
-/// Returns true if this process knows the test-only schema version.
-pub fn knows_next_schema() -> bool {
-    #[cfg(feature = "fault-points")]
-    return std::env::var_os(NEXT_SCHEMA).is_some();
-    #[cfg(not(feature = "fault-points"))]
-    false
-}
 
 /// True if this build contains fault points.
 pub const BUILT_IN: bool = cfg!(feature = "fault-points");

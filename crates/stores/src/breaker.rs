@@ -10,9 +10,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use semel_core::store::CALL_DEADLINE;
 use semel_core::{
-    AgedRecord, Census, Change, Claim, Decision, Filter, Item, Note, NoteTaken, OperationId, OperationName,
-    Principal, Progress, Record, RecordId, RecordPage, Records, ReferenceEntry, Snapshot, Store, StoreAnswer,
-    StoreError, StoredRequest, Tier, Timestamp, Upkeep, WaitingFilter, WaitingPage,
+    AgedRecord, Census, Change, Claim, Decision, Filter, Formats, Item, Note, NoteTaken, OperationId,
+    OperationName, Principal, Progress, Record, RecordId, RecordPage, Records, ReferenceEntry, Snapshot,
+    Store, StoreAnswer, StoreError, StoredRequest, Tier, Timestamp, Upkeep, WaitingFilter, WaitingPage,
 };
 use tokio::time::Instant;
 
@@ -40,6 +40,8 @@ struct StoreHealth {
     /// Different records in a row that another transaction held.
     held: Vec<RecordId>,
     open: bool,
+    /// Time at which the last successful change began; `None` without one.
+    changed_from: Option<Instant>,
     /// Time at which the next claim is let through.
     try_again_at: Instant,
     pause: Duration,
@@ -123,15 +125,22 @@ fn shown(is_open: bool) {
     metrics::gauge!("idempotency_store_breaker_open").set(f64::from(u8::from(is_open)));
 }
 
+/// Records in the metrics the tier that the store promises.
+fn show_tier(tier: Tier) {
+    metrics::gauge!("idempotency_store_tier").set(f64::from(tier.number()));
+}
+
 impl Breaker {
     /// Makes a closed breaker around this store.
     pub fn new(inner: Arc<dyn Records>) -> Breaker {
         shown(false);
+        show_tier(inner.tier());
         let health = StoreHealth {
             failures: 0,
             unsettled: 0,
             held: Vec::new(),
             open: false,
+            changed_from: None,
             try_again_at: Instant::now(),
             pause: PAUSE,
         };
@@ -141,6 +150,12 @@ impl Breaker {
     /// Returns true if the store is considered away.
     pub fn is_open(&self) -> bool {
         self.health().open
+    }
+
+    /// Returns true if a change that began within this time was made. It is the cheapest evidence that the store takes
+    /// changes.
+    pub fn has_changed_within(&self, time: Duration) -> bool {
+        self.health().changed_from.is_some_and(|began| began.elapsed() <= time)
     }
 
     fn health(&self) -> MutexGuard<'_, StoreHealth> {
@@ -161,11 +176,17 @@ impl Breaker {
         &self,
         id: Option<RecordId>,
         call: impl Future<Output = Result<T, StoreError>>,
+        wrote: impl Fn(&T) -> bool,
     ) -> Result<T, StoreError> {
         if !self.health().admits() {
             return Err(StoreError::Unavailable("it was away a moment ago".into()));
         }
-        self.judged(WriteKind::Claim(id), call, |_| false).await
+        let began = Instant::now();
+        let begun = self.judged(WriteKind::Claim(id), call, |_| false).await;
+        if begun.as_ref().is_ok_and(wrote) {
+            self.health().changed_from = Some(began);
+        }
+        begun
     }
 
     /// Makes the call, and updates the health. A call that times out has failed; one that its caller gave up
@@ -176,12 +197,18 @@ impl Breaker {
         call: impl Future<Output = Result<T, StoreError>>,
         changed: impl Fn(&T) -> bool,
     ) -> Result<T, StoreError> {
+        let began = Instant::now();
         let result = match tokio::time::timeout(CALL_DEADLINE - HEAD_START, call).await {
             Ok(result) => result,
             Err(_) => Err(StoreError::Ambiguous("the store did not answer in time".into())),
         };
         let changed = result.as_ref().is_ok_and(changed);
-        self.health().learn(kind, &result, changed);
+        let mut health = self.health();
+        if changed {
+            health.changed_from = Some(began);
+        }
+        health.learn(kind, &result, changed);
+        drop(health);
         result
     }
 }
@@ -189,7 +216,8 @@ impl Breaker {
 #[async_trait]
 impl Store for Breaker {
     async fn claim(&self, claim: &Claim) -> Result<StoreAnswer, StoreError> {
-        self.begin(Some(claim.scope.record_id()), self.inner.claim(claim)).await
+        let wrote = |answer: &StoreAnswer| answer.decision == Decision::Execute;
+        self.begin(Some(claim.scope.record_id()), self.inner.claim(claim), wrote).await
     }
 
     /// Always tries the change: begun commands must be settled, and the circuit keeps only new commands out.
@@ -215,7 +243,7 @@ impl Store for Breaker {
     }
 
     async fn announce(&self, operation_id: OperationId, items: &[Item]) -> Result<(), StoreError> {
-        self.begin(None, self.inner.announce(operation_id, items)).await
+        self.begin(None, self.inner.announce(operation_id, items), |()| true).await
     }
 
     async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError> {
@@ -229,12 +257,19 @@ impl Store for Breaker {
     fn tier(&self) -> Tier {
         self.inner.tier()
     }
+
+    fn formats(&self) -> Formats {
+        self.inner.formats()
+    }
 }
 
 #[async_trait]
 impl Upkeep for Breaker {
     async fn sweep(&self, limit: usize) -> Result<Vec<AgedRecord>, StoreError> {
-        self.judged(WriteKind::Upkeep, self.inner.sweep(limit), |changed| !changed.is_empty()).await
+        let swept =
+            self.judged(WriteKind::Upkeep, self.inner.sweep(limit), |changed| !changed.is_empty()).await;
+        show_tier(self.inner.tier());
+        swept
     }
 
     async fn reap(&self, limit: usize) -> Result<Vec<AgedRecord>, StoreError> {
@@ -247,6 +282,11 @@ impl Upkeep for Breaker {
 
     async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
         self.read(self.inner.due_to_reconcile(limit)).await
+    }
+
+    /// Neither opens nor closes the circuit: it is asked by whoever asks for the readiness.
+    async fn try_commit(&self) -> Result<(), StoreError> {
+        self.read(self.inner.try_commit()).await
     }
 }
 
@@ -326,6 +366,36 @@ mod tests {
         assert!(!is_shown_open(), "{}", page.render());
         let claim = sample::claim("after");
         assert_eq!(breaker.claim(&claim).await.expect("it is back").decision, Decision::Execute);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_change_that_began_lately_proves_that_the_store_takes_changes() {
+        let breaker = Breaker::new(Arc::new(MemoryStore::new()));
+        let second = Duration::from_secs(1);
+        breaker.now().await.expect("it reads");
+        breaker.sweep(10).await.expect("nothing is due");
+        assert!(!breaker.has_changed_within(second), "nothing was changed");
+        let record = acquire(&breaker, "k").await;
+        assert!(breaker.has_changed_within(second));
+        tokio::time::advance(2 * second).await;
+        breaker.claim(&sample::claim("k")).await.expect("it waits");
+        assert!(!breaker.has_changed_within(second), "a claim that changes nothing proves nothing");
+        complete(&breaker, &record).await.expect("it is completed");
+        assert!(breaker.has_changed_within(second));
+    }
+
+    #[tokio::test]
+    async fn the_tier_is_shown_as_it_is_promised_now() {
+        let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+        let page = recorder.handle();
+        let _recording = metrics::set_default_local_recorder(&recorder);
+        let faulty = Arc::new(FaultyStore::new(Arc::new(MemoryStore::new())));
+        faulty.promise(Tier::One);
+        let breaker = Breaker::new(faulty.clone());
+        assert!(page.render().contains("\nidempotency_store_tier 1\n"), "{}", page.render());
+        faulty.promise(Tier::Two);
+        breaker.sweep(1).await.expect("nothing is due");
+        assert!(page.render().contains("\nidempotency_store_tier 2\n"), "{}", page.render());
     }
 
     #[tokio::test]

@@ -22,13 +22,19 @@ pub mod postgres;
 mod queue_metrics;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(feature = "sql")]
+mod store_schema;
 
 pub use access::Access;
 pub use breaker::Breaker;
 pub use memory::MemoryStore;
 pub use open::{OpenError, open, open_with};
+#[cfg(feature = "sql")]
+pub use open::{finish, migrate};
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresStore;
 pub use semel_core::StoreLocation;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
+#[cfg(feature = "sql")]
+pub use store_schema::StoreSchema;

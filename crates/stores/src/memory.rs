@@ -17,11 +17,11 @@ use semel_core::reconcile::{Heard, LastHeard, OpenStatements, StatementOutcome};
 use semel_core::transition::{ReferenceWrite, RequestWrite, age};
 use semel_core::{
     AgedRecord, AuditEntry, AuditId, AuditLog, Backend, Census, Change, Claim, Clock, Decision, Event,
-    Evidence, Filter, Hold, HoldChange, HoldTarget, Holder, Holds, Item, Note, NoteTaken, OperationId,
-    OperationName, Outbox, Principal, Progress, Record, RecordId, RecordPage, Records, Reference,
-    ReferenceEntry, Snapshot, State, Statement, SteadyClock, StepKind, Store, StoreAnswer, StoreError,
-    StoreId, StoredRequest, StoredResult, Tier, Timestamp, Upkeep, Waiting, WaitingFilter, WaitingPage,
-    transition,
+    Evidence, Filter, Formats, Hold, HoldChange, HoldTarget, Holder, Holds, Item, Note, NoteTaken,
+    OperationId, OperationName, Outbox, Principal, Progress, Record, RecordId, RecordPage, Records,
+    Reference, ReferenceEntry, Snapshot, State, Statement, SteadyClock, StepKind, Store, StoreAnswer,
+    StoreError, StoreId, StoredRequest, StoredResult, Tier, Timestamp, Upkeep, Waiting, WaitingFilter,
+    WaitingPage, transition,
 };
 
 use crate::contested::contested;
@@ -145,7 +145,7 @@ impl Tables {
         let record = Record::after(before, step.write, claim, result, now)
             .map(|record| record.observing(step.write, seen));
         let named = record.as_ref().or(before).map(|record| (record.operation_id, record.principal.clone()));
-        let wanted = claim.and_then(|claim| reference(claim, &claim.scope.operation));
+        let wanted = claim.and_then(|claim| reference(claim, claim.scope.operation()));
         match (step.reference, named, wanted) {
             (ReferenceWrite::Take, Some((operation_id, principal)), Some(reference)) => {
                 let holder = Holder { operation_id, principal };
@@ -218,7 +218,7 @@ fn take_references_back(
 /// Returns the name of the business reference that a claim asks for under this operation.
 fn reference(claim: &Claim, operation: &OperationName) -> Option<(String, String, String)> {
     let reference = claim.business_reference.clone()?;
-    Some((claim.scope.principal.tenant().to_owned(), operation.to_string(), reference))
+    Some((claim.scope.principal().tenant().to_owned(), operation.to_string(), reference))
 }
 
 impl Default for MemoryStore {
@@ -248,6 +248,12 @@ impl AuditLog for MemoryStore {
             taken: taken.clone(),
         });
         Ok(entries.rev().filter(|entry| before.is_none_or(|id| entry.id < id)).take(limit).collect())
+    }
+
+    async fn take_note(&self, operation_id: OperationId, note: &Note) -> Result<(), StoreError> {
+        let taken = NoteTaken { at: self.clock.now(), note: note.clone() };
+        self.tables().notes.push((Some(operation_id), taken));
+        Ok(())
     }
 }
 
@@ -335,6 +341,11 @@ impl Store for MemoryStore {
 
     fn tier(&self) -> Tier {
         Tier::Three
+    }
+
+    /// Returns the newest formats: no other program reads this process's memory.
+    fn formats(&self) -> Formats {
+        Formats::CURRENT
     }
 }
 

@@ -12,6 +12,8 @@ use crate::memory::MemoryStore;
 use crate::postgres::{self, PostgresOptions, PostgresStore};
 #[cfg(feature = "sqlite")]
 use crate::sqlite::{self, SqliteOptions, SqliteStore};
+#[cfg(feature = "sql")]
+use crate::store_schema::StoreSchema;
 
 /// Reason why a store cannot be opened, with advice.
 #[derive(Debug, thiserror::Error)]
@@ -38,10 +40,10 @@ pub enum OpenError {
 
 impl OpenError {
     /// Returns the schema version of a store that is older than this version reads; 0 if it has no tables.
-    pub fn older_schema(&self) -> Option<i64> {
+    pub fn older_schema(&self) -> Option<u32> {
         match self {
             #[cfg(feature = "sqlite")]
-            OpenError::Sqlite(sqlite::SqliteOpenError::OlderSchema { found, .. }) => Some((*found).into()),
+            OpenError::Sqlite(sqlite::SqliteOpenError::OlderSchema { found, .. }) => Some(*found),
             #[cfg(feature = "postgres")]
             OpenError::Postgres(postgres::PostgresOpenError::OlderSchema { found, .. }) => Some(*found),
             _ => None,
@@ -53,6 +55,39 @@ impl OpenError {
 /// version's schema, if needed.
 pub async fn open(location: &str) -> Result<Arc<dyn Backend>, OpenError> {
     open_with(&location.parse()?, Access::Write, None).await
+}
+
+/// Migrates a store to this version's schema, as opening it does. Returns the schema that it has now; `None` for a store in memory.
+#[cfg(feature = "sql")]
+pub async fn migrate(location: &StoreLocation) -> Result<Option<StoreSchema>, OpenError> {
+    match location {
+        StoreLocation::Memory => Ok(None),
+        #[cfg(feature = "sqlite")]
+        StoreLocation::Sqlite(path) => Ok(Some(sqlite::migrate_file(path)?)),
+        #[cfg(feature = "postgres")]
+        StoreLocation::Postgres(url) => Ok(Some(postgres::migrate_database(&url.address()?).await?)),
+        #[cfg(not(feature = "sqlite"))]
+        StoreLocation::Sqlite(_) => Err(OpenError::NotBuilt("sqlite")),
+        #[cfg(not(feature = "postgres"))]
+        StoreLocation::Postgres(_) => Err(OpenError::NotBuilt("postgres")),
+    }
+}
+
+/// Finishes the upgrade of a store, which must be migrated: from now on it is readable from this version on only, and gets the
+/// formats of this version. Returns the schema that it has now; `None` for a store in memory.
+#[cfg(feature = "sql")]
+pub async fn finish(location: &StoreLocation) -> Result<Option<StoreSchema>, OpenError> {
+    match location {
+        StoreLocation::Memory => Ok(None),
+        #[cfg(feature = "sqlite")]
+        StoreLocation::Sqlite(path) => Ok(Some(sqlite::finish_file(path)?)),
+        #[cfg(feature = "postgres")]
+        StoreLocation::Postgres(url) => Ok(Some(postgres::finish_database(&url.address()?).await?)),
+        #[cfg(not(feature = "sqlite"))]
+        StoreLocation::Sqlite(_) => Err(OpenError::NotBuilt("sqlite")),
+        #[cfg(not(feature = "postgres"))]
+        StoreLocation::Postgres(_) => Err(OpenError::NotBuilt("postgres")),
+    }
 }
 
 /// Opens a store with this access; with a vault, all data of clients and services is sealed.

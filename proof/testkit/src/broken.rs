@@ -400,8 +400,8 @@ impl Store for BrokenStore {
     async fn claim(&self, claim: &Claim) -> Result<StoreAnswer, StoreError> {
         let mut claim = claim.clone();
         if self.has(Flaw::IgnoresTheCaller) {
-            let everybody = sample::scope("any").principal;
-            claim.scope = Scope { principal: everybody, ..claim.scope };
+            let everybody = sample::scope("any").principal().clone();
+            claim.scope = Scope::new(everybody, claim.scope.operation().clone(), claim.scope.key().clone());
         }
         let id = claim.scope.record_id();
         let event = Event::Claim(claim.attempt);

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
+use serde::Deserialize;
 use tokio::net::TcpStream;
 
 /// A valid key.
@@ -132,6 +133,21 @@ pub struct Reply {
     pub trailers: Option<HeaderMap>,
 }
 
+/// Parts of a problem document that name an operation, in either profile.
+#[derive(Deserialize)]
+struct NamingDocument<'a> {
+    #[serde(borrow, rename = "operationId")]
+    operation_id: Option<&'a str>,
+    #[serde(borrow)]
+    error: Option<NamingError<'a>>,
+}
+
+#[derive(Deserialize)]
+struct NamingError<'a> {
+    #[serde(borrow, rename = "operationId")]
+    operation_id: Option<&'a str>,
+}
+
 impl Reply {
     /// Reads a response to its end.
     pub async fn read(response: http::Response<hyper::body::Incoming>) -> Reply {
@@ -144,6 +160,14 @@ impl Reply {
     /// Returns a header's only value.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().expect("tests read text"))
+    }
+
+    /// Returns the id of the operation: that of the header field, which marks answers of a command, or that of a problem document.
+    pub fn operation_id(&self) -> Option<&str> {
+        self.header("idempotency-operation-id").or_else(|| {
+            let document: NamingDocument<'_> = serde_json::from_slice(&self.body).ok()?;
+            document.operation_id.or_else(|| document.error?.operation_id)
+        })
     }
 
     /// Returns true if the response is marked as a replay.

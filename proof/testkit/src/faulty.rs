@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use semel_core::{
-    AgedRecord, Census, Change, Claim, Event, Filter, Item, Note, NoteTaken, OperationId, OperationName,
-    Principal, Progress, Record, RecordId, RecordPage, Records, ReferenceEntry, Snapshot, Store, StoreAnswer,
-    StoreError, StoredRequest, Tier, Timestamp, Upkeep, WaitingFilter, WaitingPage,
+    AgedRecord, Census, Change, Claim, Event, Filter, Formats, Item, Note, NoteTaken, OperationId,
+    OperationName, Principal, Progress, Record, RecordId, RecordPage, Records, ReferenceEntry, Snapshot,
+    Store, StoreAnswer, StoreError, StoredRequest, Tier, Timestamp, Upkeep, WaitingFilter, WaitingPage,
 };
 
 /// A call of a store.
@@ -173,6 +173,10 @@ impl Store for FaultyStore {
         let promised = *self.promised.lock().unwrap_or_else(PoisonError::into_inner);
         promised.unwrap_or_else(|| self.inner.tier())
     }
+
+    fn formats(&self) -> Formats {
+        self.inner.formats()
+    }
 }
 
 #[async_trait]
@@ -191,6 +195,10 @@ impl Upkeep for FaultyStore {
 
     async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
         self.through(Call::Other, self.inner.due_to_reconcile(limit)).await
+    }
+
+    async fn try_commit(&self) -> Result<(), StoreError> {
+        self.through(Call::Other, self.inner.try_commit()).await
     }
 }
 

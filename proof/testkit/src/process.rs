@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
@@ -12,7 +13,11 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 pub struct Process {
     child: Child,
     addresses: Vec<SocketAddr>,
+    output: Arc<Mutex<String>>,
 }
+
+/// Largest part of the output that is kept; the rest is read and dropped.
+const KEPT_OUTPUT: usize = 64 * 1024;
 
 impl Process {
     /// Starts the process and reads one address from its output after each of `words`. Its errors are appended to `log`.
@@ -24,7 +29,7 @@ impl Process {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| format!("it cannot be run: {error}"))?;
         let (output, errors) = (child.stdout.take(), child.stderr.take());
-        let mut process = Process { child, addresses: Vec::new() };
+        let mut process = Process { child, addresses: Vec::new(), output: Arc::default() };
         let (Some(output), Some(mut errors)) = (output, errors) else {
             return Err("it has no output".into());
         };
@@ -47,13 +52,28 @@ impl Process {
             })?;
             process.addresses.push(address);
         }
-        std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
+        let kept = process.output.clone();
+        std::thread::spawn(move || {
+            let mut line = Vec::new();
+            while let Ok(1..) = output.read_until(b'\n', &mut line) {
+                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                if kept.len() + line.len() <= KEPT_OUTPUT {
+                    kept.push_str(&String::from_utf8_lossy(&line));
+                }
+                line.clear();
+            }
+        });
         Ok(process)
     }
 
     /// Returns the addresses it listens on, in the order of their words.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// Returns the beginning of what it has printed after its addresses.
+    pub fn output(&self) -> String {
+        self.output.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns the id of the process.

@@ -19,11 +19,11 @@ pub fn scope(key: &str) -> Scope {
 /// Returns a scope with all its parts.
 pub fn scope_of(tenant: &str, caller: &str, operation: &str, key: &str) -> Scope {
     let rules = KeyRules { min_length: 1, ..KeyRules::default() };
-    Scope {
-        principal: Principal::new(tenant, caller).expect("samples have names"),
-        operation: OperationName::new(operation).expect("samples have names"),
-        key: rules.parse([key.as_bytes()]).expect("samples are valid keys").expect("one line was given"),
-    }
+    Scope::new(
+        Principal::new(tenant, caller).expect("samples have names"),
+        OperationName::new(operation).expect("samples have names"),
+        rules.parse([key.as_bytes()]).expect("samples are valid keys").expect("one line was given"),
+    )
 }
 
 /// Returns the fingerprint of a request with this body.

@@ -17,6 +17,7 @@ impl ProblemKind {
             | ProblemKind::StoreUnavailable
             | ProblemKind::ShuttingDown
             | ProblemKind::Held
+            | ProblemKind::DeadlineExceeded
             | ProblemKind::Overloaded
             | ProblemKind::UpstreamUnreachable
             | ProblemKind::RolledBack

@@ -85,6 +85,7 @@ mod tests {
             (ProblemKind::QuotaExceeded, 429, "invalid_request_error", "rate_limit", None),
             (ProblemKind::StoreUnavailable, 503, "api_error", "idempotency_store_unavailable", Some("true")),
             (ProblemKind::Held, 503, "api_error", "idempotency_held", Some("true")),
+            (ProblemKind::DeadlineExceeded, 503, "api_error", "deadline_exceeded", Some("true")),
             (ProblemKind::UpstreamUnreachable, 502, "api_error", "upstream_unreachable", Some("true")),
             (ProblemKind::UpstreamFailed, 502, "api_error", "upstream_failed", Some("false")),
             (

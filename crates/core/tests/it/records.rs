@@ -8,10 +8,10 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use semel_core::policy::{KeepRequest, OnLeaseExpired};
 use semel_core::state::SettledBy;
 use semel_core::{
-    AttemptToken, Claim, Command, Fingerprint, FingerprintInput, Head, IdempotencyKey, KeyRules, OperationId,
-    OperationName, Policy, Principal, Reason, Record, RecordId, Reference, Request, Response, Scope, Start,
-    State, StateName, StepKind, StoredRequest, StoredResult, Timestamp, TraceContext, Waiting, WaitingFilter,
-    WaitingPage, Write,
+    AttemptToken, Change, Claim, Command, Decision, Fingerprint, FingerprintInput, Head, IdempotencyKey,
+    KeyRules, Lapse, OperationId, OperationName, Policy, Principal, Reason, Record, RecordId, Reference,
+    Request, Response, Scope, Start, State, StateName, StepKind, StoreAnswer, StoredRequest, StoredResult,
+    Timestamp, TraceContext, Waiting, WaitingFilter, WaitingPage, Write,
 };
 
 const THEN: Timestamp = Timestamp::from_millis(1_000);
@@ -43,7 +43,7 @@ fn name(text: &str) -> OperationName {
 
 fn scope(operation: &str) -> Scope {
     let principal = Principal::new("acme", "alice").expect("these are names");
-    Scope { principal, operation: name(operation), key: key() }
+    Scope::new(principal, name(operation), key())
 }
 
 fn command() -> Command {
@@ -117,8 +117,8 @@ fn a_record_is_created_from_its_claim() {
     let scope = claim().scope;
     assert_eq!(record.id, scope.record_id());
     assert_eq!(record.operation_id, COMMAND);
-    assert_eq!((record.principal, record.operation), (scope.principal, scope.operation));
-    assert_eq!(record.key_hash_prefix, scope.key.hash_prefix());
+    assert_eq!((record.principal, record.operation), (scope.principal().clone(), scope.operation().clone()));
+    assert_eq!(record.key_hash_prefix, scope.key().hash_prefix());
     assert_eq!((record.created_at, record.updated_at), (THEN, THEN));
     assert_eq!((record.head, record.result), (processing(), None));
     assert_eq!(record.history.steps().count(), 1);
@@ -259,6 +259,33 @@ fn only_a_change_to_unknown_records_the_observation_of_its_executor() {
     assert_eq!(lost.clone().observing(Write::Keep, Some("no answer")), lost);
     let settled = settled();
     assert_eq!(settled.clone().observing(Write::Update(succeeded()), Some("201")), settled);
+}
+
+#[test]
+fn an_answer_tells_why_its_own_call_made_the_command_unknown() {
+    let abandon = Change::abandon(processing().fence(), Reason::TimedOut);
+    let requeue = Change::requeue(processing().fence(), Reason::TimedOut, Duration::ZERO);
+    let renew = Change::renew(processing().fence());
+    let other = Change::abandon(processing().fence(), Reason::Panicked);
+    let unknown = State::Unknown { since: NOW, reconcile_after: NOW, attempts: 0, quarantine_until: NOW };
+    let unknown = head(unknown).moved(unknown, Reason::TimedOut);
+    let unknown = Record { head: unknown, ..record() };
+    let made = |record: &Record, decision, lapse, change| {
+        let answer = StoreAnswer { decision, record: Some(record.clone()), now: NOW, holder: None, lapse };
+        answer.made_unknown(change)
+    };
+    let (applied, fenced) = (Decision::Applied, Decision::Fenced);
+    for given_up in [&abandon, &requeue] {
+        assert_eq!(made(&unknown, applied, None, Some(given_up)), Some(Reason::TimedOut));
+        assert_eq!(made(&unknown, fenced, None, Some(given_up)), None, "it changed nothing");
+    }
+    assert_eq!(made(&unknown, applied, None, Some(&other)), None, "it was unknown for another reason");
+    for (decision, change) in [(Decision::Reconcile, None), (fenced, Some(&renew)), (applied, Some(&other))] {
+        assert_eq!(made(&unknown, decision, Some(Lapse::Lease), change), Some(Reason::TimedOut));
+        assert_eq!(made(&record(), decision, Some(Lapse::Lease), change), None, "another attempt runs");
+    }
+    assert_eq!(made(&unknown, Decision::Reconcile, None, None), None, "it was unknown before");
+    assert_eq!(made(&unknown, Decision::Reconcile, Some(Lapse::Retention), None), None);
 }
 
 #[test]

@@ -891,7 +891,7 @@ fn events() -> impl Strategy<Value = (u64, Event)> {
                 7 => Event::Complete { fence },
                 8 => Event::Fail { fence, reason },
                 9 => Event::Release { fence, reason },
-                10 => Event::Abandon { fence, reason },
+                10 => Event::Abandon { fence, reason: Reason::BrokeOff },
                 11 => Event::Age,
                 12 => Event::resolve(match epoch {
                     1 => Verdict::Succeeded,
@@ -968,6 +968,9 @@ proptest! {
                 Write::Update(head) => Some(head),
                 Write::Delete => None,
             };
+            if let Some(after) = next.filter(|after| matches!(after.state, State::Unknown { .. })) {
+                prop_assert!(after.reason.is_of_unknown(), "{:?} has no counter at zero", after.reason);
+            }
             let born = matches!(step.write, Write::Create(_));
             if let (Some(before), Some(after), false) = (head, next, born) {
                 prop_assert!(after.epoch >= before.epoch, "epochs rise");

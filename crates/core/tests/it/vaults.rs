@@ -187,7 +187,7 @@ fn a_claim_goes_to_its_store_with_its_request_sealed_and_the_record_opens_it() {
 #[test]
 fn a_request_is_sealed_for_its_tenant_caller_key_and_fingerprint() {
     let claim = claim();
-    let (principal, prefix) = (&claim.scope.principal, claim.scope.key.hash_prefix());
+    let (principal, prefix) = (claim.scope.principal(), claim.scope.key().hash_prefix());
     let usual = Sealing::request_of(principal, &prefix, &claim.attempt.fingerprint, 1);
     assert_eq!(Sealing::claim(&claim, 1), usual);
     assert_eq!(Sealing::request(&record(), 1), usual);
@@ -332,7 +332,7 @@ fn the_associated_data_of_sealed_values_has_a_fixed_layout() {
     assert_eq!(Sealing::phase(id, "charge").as_bytes(), parts("phase", 1, &[&[7; 16], b"charge"]));
     assert_eq!(Sealing::message("1:paid").as_bytes(), parts("message", 1, &[b"1:paid"]));
     let claim = claim();
-    let prefix = claim.scope.key.hash_prefix();
+    let prefix = claim.scope.key().hash_prefix();
     let digest = claim.attempt.fingerprint.digest();
     assert_eq!(
         Sealing::claim(&claim, 2).as_bytes(),

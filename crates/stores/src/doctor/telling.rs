@@ -5,6 +5,7 @@ use std::time::Duration;
 use semel_core::{Census, StateName, Timestamp};
 
 use super::{Check, in_words};
+use crate::store_schema::{SchemaAge, StoreSchema};
 
 /// Number of records that wait for something, and the start of the longest wait.
 #[derive(Clone, Copy, Debug)]
@@ -25,25 +26,43 @@ pub(crate) fn long_ago(now: Timestamp, interval: Duration) -> Timestamp {
     Timestamp::from_millis(now.as_millis().saturating_sub(millis))
 }
 
-/// Checks that this version, whose schema is `ours`, knows the store's schema; 0 is none.
-pub(crate) fn schema(found: i64, ours: i64) -> Check {
+/// Checks that this program, whose schema is `ours`, can use the store's schema, and that no upgrade is left unfinished.
+pub(crate) fn schema(schema: StoreSchema, ours: u32) -> Check {
     let name = "schema";
-    match found {
-        _ if found == ours => Check::ok(name, format!("version {found}, that of this program")),
-        0 => Check::warn(
+    let StoreSchema { version: found, readable_from } = schema;
+    match schema.age(ours) {
+        SchemaAge::Current if schema.is_finished() => {
+            Check::ok(name, format!("version {found}, that of this program"))
+        }
+        SchemaAge::Current => Check::warn(
+            name,
+            format!("version {found}, readable from {readable_from}"),
+            "run `semel migrate --finish` when every gateway runs this version; until then you can go back to the version before",
+        ),
+        SchemaAge::Ahead => Check::warn(
+            name,
+            format!(
+                "version {found}, newer than this program's version {ours}, readable from {readable_from}"
+            ),
+            "this program can use it, in the older formats: upgrade this program, or go back with the others; \
+             `semel migrate --finish` would lock it out",
+        ),
+        SchemaAge::Older if found == 0 => Check::warn(
             name,
             format!("none yet; this program's is version {ours}"),
             "`semel migrate` creates it, and so does the gateway when it starts",
         ),
-        _ if found < ours => Check::warn(
+        SchemaAge::Older => Check::warn(
             name,
             format!("version {found}, older than this program's version {ours}"),
-            "back the store up and stop older gateways; then `semel migrate`, or the gateway's next start, \
-             migrates it",
+            "back the store up; then `semel migrate`, or the gateway's next start, migrates it. Gateways of the version before \
+             keep working",
         ),
-        _ => Check::fail(
+        SchemaAge::Unreadable => Check::fail(
             name,
-            format!("version {found}, newer than this program's version {ours}"),
+            format!(
+                "version {found}, newer than this program's version {ours}, readable from {readable_from}"
+            ),
             "run the version of Semel that wrote it, or a newer one",
         ),
     }

@@ -8,8 +8,8 @@ use semel_core::quota::{Level, StoredAmount, Subject, Usage, UsageEntry, UsageFi
 use semel_core::reseal::{KeptPage, KeyUse, Resealed, ResealedBatch, SealedPlace};
 use semel_core::vault::SealedKind;
 use semel_core::{
-    AuditEntry, AuditId, AuditLog, Backend, Hold, HoldChange, HoldTarget, Holds, Note, Outbox, Reseal,
-    StoreError, StoreId, Timestamp, Vault,
+    AuditEntry, AuditId, AuditLog, Backend, Hold, HoldChange, HoldTarget, Holds, Note, OperationId, Outbox,
+    Reseal, StoreError, StoreId, Timestamp, Vault,
 };
 
 use super::store::SealedStore;
@@ -64,6 +64,10 @@ impl<S: Usage + ?Sized> Usage for SealedStore<S> {
 impl<S: AuditLog + ?Sized> AuditLog for SealedStore<S> {
     async fn audit(&self, before: Option<AuditId>, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
         self.inner.audit(before, limit).await
+    }
+
+    async fn take_note(&self, operation_id: OperationId, note: &Note) -> Result<(), StoreError> {
+        self.inner.take_note(operation_id, note).await
     }
 }
 

@@ -5,7 +5,9 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use semel_core::outbox::{Depth, Intervention, Message, MessageFence, MessageFilter, Next, Outbox, Take};
+use semel_core::outbox::{
+    Depth, Intervention, Message, MessageFence, MessageFilter, MessageWrite, Next, Outbox, Take,
+};
 use semel_core::{Note, StoreError, Timestamp};
 
 use super::store::SealedStore;
@@ -30,7 +32,12 @@ impl<S: Outbox + ?Sized> Outbox for SealedStore<S> {
         self.inner.accept(fence, reference).await
     }
 
-    async fn settle(&self, fence: &MessageFence, next: Next, why: Option<&str>) -> Result<bool, StoreError> {
+    async fn settle(
+        &self,
+        fence: &MessageFence,
+        next: Next,
+        why: Option<&str>,
+    ) -> Result<MessageWrite, StoreError> {
         self.inner.settle(fence, next, why).await
     }
 

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use semel_core::{
-    AgedRecord, AttemptToken, Census, Change, Claim, Decision, Filter, Item, Note, NoteTaken, OperationId,
-    OperationName, Principal, Progress, Record, RecordId, RecordPage, Records, ReferenceEntry, Snapshot,
-    Store, StoreAnswer, StoreError, StoredRequest, StoredResult, Tier, Timestamp, Upkeep, Vault, VaultError,
-    Waiting, WaitingFilter, WaitingPage,
+    AgedRecord, AttemptToken, Census, Change, Claim, Decision, Filter, Formats, Item, Note, NoteTaken,
+    OperationId, OperationName, Principal, Progress, Record, RecordId, RecordPage, Records, ReferenceEntry,
+    Snapshot, Store, StoreAnswer, StoreError, StoredRequest, StoredResult, Tier, Timestamp, Upkeep, Vault,
+    VaultError, Waiting, WaitingFilter, WaitingPage,
 };
 
 /// Maximum number of remembered running commands. Others are looked up before they are settled.
@@ -163,6 +163,10 @@ impl<S: Store + ?Sized> Store for SealedStore<S> {
     fn tier(&self) -> Tier {
         self.inner.tier()
     }
+
+    fn formats(&self) -> Formats {
+        self.inner.formats()
+    }
 }
 
 #[async_trait]
@@ -181,6 +185,10 @@ impl<S: Upkeep + ?Sized> Upkeep for SealedStore<S> {
 
     async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
         Ok(self.all_opened(self.inner.due_to_reconcile(limit).await?))
+    }
+
+    async fn try_commit(&self) -> Result<(), StoreError> {
+        self.inner.try_commit().await
     }
 }
 

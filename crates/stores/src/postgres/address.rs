@@ -9,6 +9,9 @@ use std::time::Duration;
 
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
+/// Time for a session to begin at one of several hosts, if the address has no `connect_timeout`.
+const HOST_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// A database's address.
 #[derive(Clone)]
 pub struct DatabaseAddress {
@@ -23,6 +26,8 @@ pub struct DatabaseAddress {
     pub(super) prepared: bool,
     /// True to send changes in groups. False for engines without arrays.
     pub(super) groups: bool,
+    /// Lowest timeline of a server that may be used; 0 for any.
+    pub(super) lowest_timeline: u64,
 }
 
 /// Checked part of a server's certificate, by `sslmode` and `sslrootcert`.
@@ -83,7 +88,7 @@ impl FromStr for DatabaseAddress {
         let mut rest = Vec::new();
         let (mut root_certificate, mut password_file) = (None, None);
         let (mut prepared, mut groups) = (true, true);
-        let mut mode = TlsMode::Prefer;
+        let (mut mode, mut lowest_timeline) = (TlsMode::Prefer, 0);
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             match name {
@@ -92,6 +97,7 @@ impl FromStr for DatabaseAddress {
                 "prepared_statements" => prepared = flag("prepared_statements", value)?,
                 "groups" => groups = flag("groups", value)?,
                 "sslmode" => mode = tls_mode(value)?,
+                "lowest_timeline" => lowest_timeline = timeline(value)?,
                 _ => rest.push(pair),
             }
         }
@@ -106,6 +112,12 @@ impl FromStr for DatabaseAddress {
         if config.get_hosts().is_empty() {
             return Err(DatabaseAddressError::Invalid("it names no host".to_owned()));
         }
+        let (names, addresses, ports) =
+            (config.get_hosts().len(), config.get_hostaddrs().len(), config.get_ports().len());
+        if (addresses > 0 && addresses != names) || (ports > 1 && ports != names) {
+            let why = "it has more or fewer ports or values of hostaddr than hosts";
+            return Err(DatabaseAddressError::Invalid(why.to_owned()));
+        }
         let (verification, root_certificate) = mode.verification(root_certificate)?;
         // Unix sockets are not encrypted, whatever the mode, as in libpq.
         let is_local = config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_)));
@@ -118,10 +130,18 @@ impl FromStr for DatabaseAddress {
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
         if config.get_connect_timeout().is_none() {
-            config.connect_timeout(Duration::from_secs(3));
+            config.connect_timeout(HOST_TIMEOUT);
         }
         config.keepalives_idle(Duration::from_secs(15));
-        Ok(DatabaseAddress { config, verification, root_certificate, password_file, prepared, groups })
+        Ok(DatabaseAddress {
+            config,
+            verification,
+            root_certificate,
+            password_file,
+            prepared,
+            groups,
+            lowest_timeline,
+        })
     }
 }
 
@@ -195,6 +215,11 @@ fn flag(name: &'static str, value: &str) -> Result<bool, DatabaseAddressError> {
     }
 }
 
+fn timeline(value: &str) -> Result<u64, DatabaseAddressError> {
+    let invalid = DatabaseAddressError::Parameter { name: "lowest_timeline", choices: "1, 2, 3, …" };
+    value.parse::<u32>().map(u64::from).map_err(|_| invalid)
+}
+
 /// Undoes percent-encoding; an invalid escape stays as it is.
 fn decoded(text: &str) -> String {
     let bytes = text.as_bytes();
@@ -227,6 +252,11 @@ impl DatabaseAddress {
             hosts.enumerate().map(|(number, host)| format!("{host}:{}", self.port(number))).collect();
         let user = self.config.get_user().unwrap_or("");
         format!("{}/{}", hosts.join(","), self.config.get_dbname().unwrap_or(user))
+    }
+
+    /// Returns the time for a session to begin at one of several hosts.
+    pub(super) fn host_timeout(&self) -> Duration {
+        self.config.get_connect_timeout().copied().unwrap_or(HOST_TIMEOUT)
     }
 
     /// Returns the port of the host with this number.

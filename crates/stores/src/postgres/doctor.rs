@@ -1,7 +1,8 @@
 //! Examines a database without changing it.
 //!
-//! Invariant: nothing is written or migrated. All queries run in read-only transactions, so that not even a
-//! setting stays behind on a connection that a pool shares.
+//! Invariant: no table is written or migrated. All queries run in read-only transactions, so that not even a
+//! setting stays behind on a connection that a pool shares. One commit, of a few bytes in the server's log, shows
+//! whether commits come back.
 
 use std::time::Duration;
 
@@ -9,13 +10,15 @@ use semel_core::reseal::KeyUse;
 use semel_core::{Clock, SystemClock, Tier, Timestamp};
 
 use super::census::census;
+use super::commit_probe::CommitProbe;
 use super::errors::DbError;
 use super::executor::{Executor, SqlRow, SqlValue};
-use super::link::Link;
-use super::schema::{self, SchemaAge};
+use super::link::{Dialer, Link};
+use super::schema;
 use super::{DatabaseAddress, PostgresOpenError, PostgresOptions, connect, reseal, upkeep};
 use crate::doctor::telling::{self, WaitingRecords};
 use crate::doctor::{Check, Examination, UpkeepIntervals, in_bytes, in_words};
+use crate::store_schema::{SchemaAge, StoreSchema};
 
 /// Largest skew between the clocks of the database and this machine, beyond the duration of the query.
 const MAX_SKEW: Duration = Duration::from_secs(2);
@@ -23,6 +26,16 @@ const MAX_SKEW: Duration = Duration::from_secs(2);
 const COUNT_UP_TO_BYTES: u64 = 1 << 30;
 
 const SERVER: &str = "SELECT current_setting('server_version'), pg_database_size(current_database())";
+
+/// Selects the connected standbys with their lag. Roles outside of pg_monitor see that they are there, and no more.
+const STANDBYS: &str = "
+    SELECT application_name, state, sync_state, greatest(pg_wal_lsn_diff(pg_current_wal_lsn(), flush_lsn), 0)::bigint,
+        (extract(epoch FROM flush_lag) * 1000)::bigint
+    FROM pg_stat_replication ORDER BY 1";
+
+/// Lag of a standby from which it is reported: of what it has on disk, in bytes and in time.
+const MAX_LAG_BYTES: i64 = 64 << 20;
+const MAX_LAG_MILLIS: i64 = 10_000;
 
 /// Selects those of these names that belong to a table, a valid index or an enabled trigger.
 const PARTS: &str = "
@@ -76,8 +89,8 @@ pub async fn examine(
     options: &PostgresOptions,
     upkeep: &UpkeepIntervals,
 ) -> Examination {
-    let mut db = match connect(address, options).await {
-        Ok((_, link)) => ReadOnly(link),
+    let (dialer, mut db) = match connect(address, options).await {
+        Ok((dialer, link)) => (dialer, ReadOnly(link)),
         Err(error) => {
             let reach = "check that the server runs, and admits this user from this machine: try the same \
                          address with psql";
@@ -91,32 +104,36 @@ pub async fn examine(
             return Examination { checks, ..Examination::default() };
         }
     };
-    let version = version(&mut db).await;
-    let found = *version.as_ref().unwrap_or(&0);
+    let schema = schema::found(&mut db).await;
+    let found = *schema.as_ref().unwrap_or(&StoreSchema::NONE);
     let tier = upkeep::tier(&mut db).await.ok();
     let mut checks = vec![
         told("store", server(&mut db, address).await),
         told("durability", durability(&mut db).await),
+        commits(&dialer).await,
         told("clock", clock(&mut db).await),
-        told("schema", version.map(|found| telling::schema(found, schema::known_version()))),
+        told("schema", schema.map(|found| telling::schema(found, schema::known_version()))),
     ];
-    if found > schema::known_version() {
-        // This version does not interpret the tables of a newer one.
+    if let Some(standbys) = standbys(&mut db).await.transpose() {
+        checks.insert(3, told("standbys", standbys));
+    }
+    let age = found.age(schema::known_version());
+    if age == SchemaAge::Unreadable {
+        // This version does not interpret tables that it cannot read.
         return Examination { checks, tier, ..Examination::default() };
     }
-    if found == 0 {
+    if found.version == 0 {
         return Examination { checks, tier, api_keys: Some(0), key_uses: None };
     }
     checks.extend([
         told("permissions", permissions(&mut db).await),
-        told("indexes", parts(&mut db, found).await),
+        told("indexes", parts(&mut db, found.version).await),
         told("records", records(&mut db).await),
         told("leases", leases(&mut db, upkeep).await),
         told("expiry", expiry(&mut db, upkeep).await),
     ]);
     let api_keys = waiting(&mut db, API_KEYS, &[]).await.ok().map(|keys| keys.count);
-    let key_uses =
-        if found == schema::known_version() { key_uses(&mut db).await.ok().flatten() } else { None };
+    let key_uses = if age == SchemaAge::Older { None } else { key_uses(&mut db).await.ok().flatten() };
     Examination { checks, tier, api_keys, key_uses }
 }
 
@@ -152,13 +169,6 @@ fn told(name: &'static str, check: Result<Check, DbError>) -> Check {
     check.unwrap_or_else(|error| {
         let advice = "look at the server's log, and at what this user may read";
         Check::fail(name, format!("cannot be read: {error}"), advice)
-    })
-}
-
-async fn version(db: &mut ReadOnly) -> Result<i64, DbError> {
-    Ok(match schema::version(db).await? {
-        SchemaAge::Current => schema::known_version(),
-        SchemaAge::Older(version) | SchemaAge::Newer(version) => version,
     })
 }
 
@@ -201,6 +211,73 @@ async fn durability(db: &mut ReadOnly) -> Result<Check, DbError> {
              loses what was acknowledged last",
         ),
     })
+}
+
+/// Tries a durable commit.
+async fn commits(dialer: &Dialer) -> Check {
+    let name = "commits";
+    match CommitProbe::new(dialer).commit().await {
+        Ok(()) => Check::ok(name, "a commit is answered, and waits for standbys as each does"),
+        Err(error) if error.is_not_offered() => {
+            Check::ok(name, format!("not tried: this server has no message for its log ({error})"))
+        }
+        Err(error) => Check::fail(
+            name,
+            format!("a commit is not answered: {error}"),
+            "commands get 503 meanwhile. With synchronous_standby_names, see whether its standbys run and stream:              a commit waits for them",
+        ),
+    }
+}
+
+/// Checks the standbys that are connected, or that have a slot. Returns `None` if there is none, and none is demanded.
+async fn standbys(db: &mut ReadOnly) -> Result<Option<Check>, DbError> {
+    let name = "standbys";
+    let rows = db.query(STANDBYS, &[]).await?;
+    let settings = db.query(upkeep::DURABILITY, &[]).await?;
+    let text = |column| settings.first().and_then(|row| row.text(column)).unwrap_or_default();
+    let demanded = !text(3).is_empty() && !matches!(text(2), "off" | "local");
+    let away = settings.first().and_then(|row| row.int(5)).unwrap_or(0);
+    if rows.is_empty() && away == 0 && !demanded {
+        return Ok(None);
+    }
+    let is_hidden = rows.iter().any(|row| row.text(1).is_none());
+    let mut found: Vec<String> = rows.iter().map(standby).collect();
+    if away > 0 {
+        found.push(format!("{away} away, with a replication slot"));
+    }
+    let found = if found.is_empty() { "none is connected".to_owned() } else { found.join("; ") };
+    let is_synchronous = |row: &SqlRow| matches!(row.text(2), Some("sync" | "quorum"));
+    let is_behind = |row: &SqlRow| {
+        row.int(3).is_some_and(|bytes| bytes > MAX_LAG_BYTES)
+            || row.int(4).is_some_and(|millis| millis > MAX_LAG_MILLIS)
+    };
+    Ok(Some(if demanded && !is_hidden && !rows.iter().any(is_synchronous) {
+        let advice = "synchronous_standby_names demands a standby and none is synchronous: commits wait until one is \
+                      connected";
+        Check::fail(name, found, advice)
+    } else if is_hidden {
+        let advice =
+            "their state and lag are shown to members of pg_monitor only: GRANT pg_monitor TO this user";
+        Check::warn(name, found, advice)
+    } else if rows.iter().any(is_behind) {
+        let advice = "a standby is behind: see its log, its disk and the network to it";
+        Check::warn(name, found, advice)
+    } else if away > 0 {
+        let advice =
+            "start the standby, or drop its slot: a slot keeps the server's log until its disk is full";
+        Check::warn(name, found, advice)
+    } else {
+        Check::ok(name, found)
+    }))
+}
+
+/// Returns the state of one standby in words.
+fn standby(row: &SqlRow) -> String {
+    let who = row.text(0).filter(|name| !name.is_empty()).unwrap_or("a standby");
+    let (Some(state), Some(sync)) = (row.text(1), row.text(2)) else { return who.to_owned() };
+    let bytes = row.int(3).and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0);
+    let delay = row.int(4).map_or_else(String::new, |millis| format!(", {millis} ms"));
+    format!("{who} {state}, {sync}, {} behind{delay}", in_bytes(bytes))
 }
 
 /// Compares the clock that decides about leases and expiry with this machine's.
@@ -262,7 +339,7 @@ async fn permissions(db: &mut ReadOnly) -> Result<Check, DbError> {
 }
 
 /// Checks that every table, index and trigger exists and is in use.
-async fn parts(db: &mut ReadOnly, version: i64) -> Result<Check, DbError> {
+async fn parts(db: &mut ReadOnly, version: u32) -> Result<Check, DbError> {
     let name = "indexes";
     let expected = schema::names(version);
     let values = [SqlValue::TextList(expected.iter().copied().map(Some).collect())];

@@ -67,6 +67,11 @@ impl DbError {
         }
     }
 
+    /// Returns true if the server has no such function, or this user may not call it.
+    pub(super) fn is_not_offered(&self) -> bool {
+        matches!(self, DbError::Refused { code, .. } if matches!(code.as_str(), "42883" | "42501" | "0A000"))
+    }
+
     /// Returns true if a write may have been made.
     pub fn is_ambiguous(&self) -> bool {
         matches!(self, DbError::Lost(_))

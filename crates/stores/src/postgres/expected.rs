@@ -39,7 +39,7 @@ impl Expected {
             Err(error @ (DbError::Refused { .. } | DbError::Unreadable { .. })) => {
                 Err(refusal(&error.to_string()))
             }
-            Err(error) => Err(DbError::Unconnected(format!("cannot connect: {error}"))),
+            Err(error) => Err(DbError::Unconnected(error.to_string())),
         }
     }
 

@@ -18,7 +18,9 @@ use super::address::DatabaseAddress;
 use super::errors::DbError;
 use super::executor::{Cell, Executor, SqlRow, SqlValue};
 use super::expected::Expected;
+use super::hosts::HostOrder;
 use super::password;
+use super::timelines::Timelines;
 use super::tls::{self, Tls};
 
 /// Makes the server send warnings: a hidden one could be the one that matters. Otherwise changes nothing.
@@ -43,6 +45,10 @@ pub(super) struct Dialer {
     pub(super) lock_wait: Duration,
     /// Store that connections must lead to.
     pub(super) expected: Expected,
+    /// Order in which hosts are tried.
+    pub(super) hosts: HostOrder,
+    /// Timelines of the server that were seen.
+    pub(super) timelines: Timelines,
 }
 
 /// One connection.
@@ -57,18 +63,42 @@ pub(super) struct Link {
     is_bounded: bool,
     /// True if the server has warned that a commit may not be replicated as it should be.
     warned: Arc<AtomicBool>,
+    /// Timelines that were seen over any connection, and that of this one, if the server has one.
+    timelines: Timelines,
+    timeline: Option<u64>,
     /// True if the connection can no longer be used.
     broken: bool,
 }
 
 impl Dialer {
-    /// Connects. Nothing was written if this fails.
+    /// Connects to the first host that can be used. Nothing was written if this fails.
     pub(super) async fn connect(&self) -> Result<Link, DbError> {
-        let (connected, is_bounded) = match self.connect_with(&self.bounded()).await {
-            // A pooler that does not forward options says so before anything else.
-            Err(error) if is_refused_parameter(&error) => {
-                (self.connect_with(&self.address.config).await, false)
+        let each = self.address.host_timeout().min(self.patience);
+        let (places, mut failures) = self.hosts.places(&self.address, each).await;
+        // A single host has all the time that an answer has: nothing waits behind it.
+        let deadline = if places.len() > 1 { each } else { self.patience };
+        for place in &places {
+            let config = place.config(&self.address.config);
+            match tokio::time::timeout(deadline, self.begin_session(&config)).await {
+                Ok(Ok(link)) => {
+                    self.hosts.answered(place);
+                    return Ok(link);
+                }
+                Ok(Err(error)) => failures.of(place, error),
+                Err(_) => {
+                    self.hosts.silent(place, &places);
+                    failures.of(place, DbError::Unconnected("no answer in time".to_owned()));
+                }
             }
+        }
+        Err(failures.together())
+    }
+
+    /// Connects to one host, and makes the session ready for use.
+    async fn begin_session(&self, config: &tokio_postgres::Config) -> Result<Link, DbError> {
+        let (connected, is_bounded) = match self.connect_with(&self.bounded(config)).await {
+            // A pooler that does not forward options says so before anything else.
+            Err(error) if is_refused_parameter(&error) => (self.connect_with(config).await, false),
             connected => (connected, true),
         };
         let (client, mut connection) = connected?;
@@ -91,10 +121,23 @@ impl Dialer {
             false => format!("BEGIN; SET LOCAL lock_timeout = '{}ms'", self.lock_wait.as_millis()),
         };
         let patience = self.patience;
-        let mut link = Link { client, driver, prepared, patience, begin, is_bounded, warned, broken: false };
+        let timelines = self.timelines.clone();
+        let mut link = Link {
+            client,
+            driver,
+            prepared,
+            patience,
+            begin,
+            is_bounded,
+            warned,
+            timelines,
+            timeline: None,
+            broken: false,
+        };
         let hears = link.run(HEAR_WARNINGS).await;
-        hears.map_err(|error| DbError::Unconnected(format!("cannot connect: {error}")))?;
+        hears.map_err(|error| DbError::Unconnected(error.to_string()))?;
         self.expected.check(&mut link).await?;
+        link.timeline = self.timelines.check(&mut link).await?;
         Ok(link)
     }
 }
@@ -102,7 +145,9 @@ impl Dialer {
 impl Dialer {
     /// Returns a dialer for connections to this address.
     pub(super) fn new(address: DatabaseAddress, tls: Tls, patience: Duration) -> Dialer {
-        Dialer { address, tls, patience, lock_wait: patience * 2 / 5, expected: Expected::default() }
+        let (lock_wait, expected, hosts) = (patience * 2 / 5, Expected::default(), HostOrder::default());
+        let timelines = Timelines::from(address.lowest_timeline);
+        Dialer { address, tls, patience, lock_wait, expected, hosts, timelines }
     }
 
     /// Returns a dialer for connections whose changes are sent in groups.
@@ -112,8 +157,8 @@ impl Dialer {
 
     /// Returns the configuration with a lock timeout shorter than the answer's: dropping a connection does
     /// not end a statement that waits on the server.
-    fn bounded(&self) -> tokio_postgres::Config {
-        let mut config = self.address.config.clone();
+    fn bounded(&self, config: &tokio_postgres::Config) -> tokio_postgres::Config {
+        let mut config = config.clone();
         let given = config.get_options().unwrap_or_default().to_owned();
         if !given.contains("lock_timeout") {
             let millis = self.lock_wait.as_millis();
@@ -130,49 +175,21 @@ impl Dialer {
         if let Some(password) = &found.password {
             config.password(password);
         }
-        let first = self.connect_once(&config).await;
-        let error = match first {
-            Err(ConnectFailure::Failed(error))
-                if config.get_ssl_mode() == SslMode::Prefer && is_about_tls(&error) =>
-            {
-                match self.connect_once(config.ssl_mode(SslMode::Disable)).await {
+        let error = match config.connect(self.tls.clone()).await {
+            Err(error) if config.get_ssl_mode() == SslMode::Prefer && is_about_tls(&error) => {
+                match config.ssl_mode(SslMode::Disable).connect(self.tls.clone()).await {
                     Ok(connected) => return Ok(connected),
-                    Err(_) => ConnectFailure::Failed(error),
+                    Err(_) => error,
                 }
             }
             Ok(connected) => return Ok(connected),
             Err(error) => error,
         };
-        Err(match error {
-            ConnectFailure::Late => DbError::Unconnected("cannot connect: no answer in time".to_owned()),
-            ConnectFailure::Failed(error) => match tls::advice(&error) {
-                Some(advice) => DbError::Tls(format!("cannot connect: {}; {advice}", reason(&error))),
-                None => DbError::Unconnected(format!(
-                    "cannot connect: {}{}",
-                    reason(&error),
-                    found.remark(&error)
-                )),
-            },
+        Err(match tls::advice(&error) {
+            Some(advice) => DbError::Tls(format!("{}; {advice}", reason(&error))),
+            None => DbError::Unconnected(format!("{}{}", reason(&error), found.remark(&error))),
         })
     }
-
-    async fn connect_once(
-        &self,
-        config: &tokio_postgres::Config,
-    ) -> Result<ClientAndConnection, ConnectFailure> {
-        match tokio::time::timeout(self.patience, config.connect(self.tls.clone())).await {
-            Ok(connected) => connected.map_err(ConnectFailure::Failed),
-            Err(_) => Err(ConnectFailure::Late),
-        }
-    }
-}
-
-/// Reason why one attempt to connect failed.
-enum ConnectFailure {
-    /// The driver or the server failed the attempt.
-    Failed(tokio_postgres::Error),
-    /// No answer came in time.
-    Late,
 }
 
 /// Returns true if an attempt without TLS may succeed: the handshake failed, or a rule in `pg_hba.conf`
@@ -209,7 +226,7 @@ impl Drop for Link {
 impl Link {
     /// Returns true if the connection can still be used.
     pub(super) fn is_usable(&self) -> bool {
-        !self.broken && !self.client.is_closed()
+        !self.broken && !self.client.is_closed() && self.timelines.is_current(self.timeline)
     }
 
     /// Ends the connection as a broken network would, for tests.
@@ -326,6 +343,9 @@ impl Link {
         let result = match result {
             Ok(_) if self.warned.swap(false, Ordering::SeqCst) => {
                 Err(DbError::Lost("the server warned that the commit may not be replicated".to_owned()))
+            }
+            Ok(_) if !self.timelines.is_current(self.timeline) => {
+                Err(DbError::Lost("a former primary answered".to_owned()))
             }
             other => other,
         };

@@ -4,8 +4,8 @@
 //! NOTHING` without a target, guarded writes whose row count decides, `now()`, and on the path of a request
 //! no named locks, sequences, triggers or foreign keys.
 //!
-//! - Connection: `address.rs`, `password.rs`, `tls.rs`, `link.rs`; `expected.rs` refuses another store;
-//!   `clock.rs` notices a clock that was set; `side_link.rs` is a connection beside the lanes; `errors.rs`
+//! - Connection: `address.rs`, `hosts.rs`, `password.rs`, `tls.rs`, `link.rs`; `expected.rs` refuses another store,
+//!   `timelines.rs` a former primary; `commit_probe.rs` commits for evidence; `clock.rs` notices a clock that was set; `side_link.rs` is a connection beside the lanes; `errors.rs`
 //!   interprets errors.
 //! - Records: `schema.rs` has the tables, `queries.rs` all SQL about one record, `group.rs` that about many,
 //!   `rows.rs` the meaning of a row, `records.rs` and `lists.rs` show records, `upkeep.rs` sweeps and reaps,
@@ -19,6 +19,7 @@ mod address;
 mod api_keys;
 mod census;
 mod clock;
+mod commit_probe;
 mod decide;
 pub mod doctor;
 mod errors;
@@ -28,6 +29,7 @@ mod expected;
 mod first;
 mod group;
 mod holds;
+mod hosts;
 mod items;
 mod job;
 mod known;
@@ -47,6 +49,7 @@ mod session;
 mod side_link;
 mod standbys;
 mod steps;
+mod timelines;
 mod tls;
 mod upkeep;
 mod usage;
@@ -58,16 +61,18 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use semel_core::{
-    Backend, Change, Claim, Item, OperationId, Outbox, Principal, Progress, RecordId, Snapshot, Store,
-    StoreAnswer, StoreError, StoreId, Tier, Timestamp, WaitingFilter, WaitingPage,
+    Backend, Change, Claim, Formats, Item, OperationId, Outbox, Principal, Progress, RecordId, Snapshot,
+    Store, StoreAnswer, StoreError, StoreId, Tier, Timestamp, WaitingFilter, WaitingPage,
 };
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 use crate::access::Access;
 use crate::queue_metrics;
+use crate::store_schema::{KnownSchema, SchemaAge, StoreSchema, finish_advice};
 pub use address::{DatabaseAddress, DatabaseAddressError};
 pub use api_keys::PostgresKeys;
 pub use clock::{SentAt, StoreClock};
+use commit_probe::CommitProbe;
 pub use errors::DbError;
 pub use executor::{Cell, Executor, SqlRow, SqlValue};
 pub use expected::store_id;
@@ -79,7 +84,7 @@ pub use phases::{CommandLock, begin_phase, lock_fenced, mark};
 pub use queries::{
     Attempted, apply, claim, confirm, has_message, is_claimed_by, lock_command, push_message, settle_first,
 };
-use schema::SchemaAge;
+use schema::SchemaRefusal;
 pub use schema::{SCHEMA_VERSION, known_version};
 pub use session::{GIVE_LOCKS_BACK, IS_SESSION_UNCHANGED, RESET_LOCK_TIMEOUT, begin};
 use side_link::SideLink;
@@ -120,17 +125,47 @@ pub enum PostgresOpenError {
         /// Message of the driver or the server.
         why: String,
     },
-    /// A newer version wrote the database.
+    /// A newer version wrote the database, and this one cannot read it.
     #[error(
-        "{address} has schema version {found}, and this version of Semel knows versions up to {}; run \
-         the version of Semel that wrote it, or a newer one",
+        "{address} has schema version {found}, readable from version {readable_from} on, and this version of Semel knows versions up \
+         to {}; run the version of Semel that wrote it, or a newer one",
         known_version()
     )]
     NewerSchema {
         /// The database.
         address: String,
         /// Schema version of the database.
-        found: i64,
+        found: u32,
+        /// Oldest version that can read the database.
+        readable_from: u32,
+    },
+    /// Programs that this version's schema leaves behind may still open the database.
+    #[error(
+        "{address} has schema version {found}, readable from version {readable_from} on, and the schema of this version of Semel is \
+         readable from version {needed} on. Nothing was changed: upgrade every gateway to a version of Semel with schema version \
+         {needed}, run `semel migrate --finish` of that version, and then upgrade to this one"
+    )]
+    NotFinished {
+        /// The database.
+        address: String,
+        /// Schema version of the database.
+        found: u32,
+        /// Oldest version that can read the database.
+        readable_from: u32,
+        /// Oldest version that can read the schema of this version.
+        needed: u32,
+    },
+    /// The database has another schema version than the program that is to finish its upgrade.
+    #[error(
+        "{address} has schema version {found}, and that of this version of Semel is {}. Nothing was changed: {}",
+        known_version(),
+        finish_advice(*found, known_version())
+    )]
+    NotFinishable {
+        /// The database.
+        address: String,
+        /// Schema version of the database; 0 if it has no tables yet.
+        found: u32,
     },
     /// An older version wrote the database, and this process may only read.
     #[error(
@@ -143,7 +178,7 @@ pub enum PostgresOpenError {
         /// The database.
         address: String,
         /// Schema version of the database; 0 if it has no tables yet.
-        found: i64,
+        found: u32,
     },
     /// The tables cannot be created or changed.
     #[error(
@@ -175,12 +210,14 @@ pub struct PostgresStore {
     sweeps: SideLink,
     polls: SideLink,
     reports: SideLink,
+    probe: CommitProbe,
     outbox: outbox::Connections,
     dialer: Dialer,
     #[cfg_attr(not(feature = "test-levers"), allow(dead_code, reason = "only tests pull them"))]
     levers: LaneLevers,
     counters: Arc<LaneCounters>,
     tier: Arc<std::sync::Mutex<KnownTier>>,
+    schema: KnownSchema,
 }
 
 /// Tier that the server promised when it was last asked.
@@ -210,7 +247,8 @@ impl PostgresStore {
         options: &PostgresOptions,
     ) -> Result<PostgresStore, PostgresOpenError> {
         let (dialer, mut link) = connect(address, options).await?;
-        prepare(address, options.access, &mut link).await?;
+        let found = prepare(address, options.access, &mut link).await?;
+        let schema = KnownSchema::new(found, known_version());
         learn(address, &dialer, &mut link).await?;
         let tier = upkeep::tier(&mut link).await.map_err(|error| unreachable(address, &error))?;
         let tier = KnownTier { tier, asked: tokio::time::Instant::now() };
@@ -238,8 +276,21 @@ impl PostgresStore {
         let sweeps = SideLink::new(dialer.for_groups(), None, levers.clock.clone());
         let polls = SideLink::new(dialer.clone(), Some(link), levers.clock.clone());
         let reports = SideLink::new(dialer.clone(), None, levers.clock.clone());
-        let queue = Arc::downgrade(&queue);
-        Ok(PostgresStore { jobs, queue, sweeps, polls, reports, outbox, dialer, levers, counters, tier })
+        let (queue, probe) = (Arc::downgrade(&queue), CommitProbe::new(&dialer));
+        Ok(PostgresStore {
+            jobs,
+            queue,
+            sweeps,
+            polls,
+            reports,
+            probe,
+            outbox,
+            dialer,
+            levers,
+            counters,
+            tier,
+            schema,
+        })
     }
 
     /// Moves this store's time into the future, for tests that would otherwise wait for a lease expiry.
@@ -301,6 +352,16 @@ impl PostgresStore {
         }
     }
 
+    /// Reads again from which version on the database is readable. Sweeps do this, since an upgrade may be finished meanwhile.
+    pub async fn read_schema_again(&self) {
+        match self.sweeps.with(|mut lent| async move { schema::found(lent.link()?).await }).await {
+            Ok(found) => self.schema.learn(found),
+            Err(error) => {
+                tracing::debug!(%error, "the schema could not be read again");
+            }
+        }
+    }
+
     /// Queues the work for a lane and waits until it is done. Queued work is done even if its caller leaves.
     async fn send(&self, work: Work) -> Result<JobResult, StoreError> {
         let (reply, done) = oneshot::channel();
@@ -336,18 +397,23 @@ impl PostgresStore {
     }
 }
 
-/// Migrates a database to this version's schema. Returns the schema version.
-pub async fn migrate_database(address: &DatabaseAddress) -> Result<i64, PostgresOpenError> {
+/// Migrates a database to this version's schema. Returns the schema that it has now.
+pub async fn migrate_database(address: &DatabaseAddress) -> Result<StoreSchema, PostgresOpenError> {
     let (_, mut link) = connect(address, &PostgresOptions::default()).await?;
-    migrate(address, &mut link).await?;
-    Ok(schema::known_version())
+    schema::migrate(&mut link).await.map_err(|refusal| refused(address, refusal))
+}
+
+/// Finishes the upgrade of a database, which must be migrated: from now on it is readable from this version on only.
+pub async fn finish_database(address: &DatabaseAddress) -> Result<StoreSchema, PostgresOpenError> {
+    let (_, mut link) = connect(address, &PostgresOptions::default()).await?;
+    schema::finish(&mut link).await.map_err(|refusal| refused(address, refusal))
 }
 
 /// Returns true if the database has the tables of any version of Semel. Changes nothing.
 pub async fn has_tables(address: &DatabaseAddress) -> Result<bool, PostgresOpenError> {
     let (_, mut link) = connect(address, &PostgresOptions::default()).await?;
-    let found = schema::version(&mut link).await.map_err(|error| unreachable(address, &error))?;
-    Ok(found != SchemaAge::Older(0))
+    let found = schema::found(&mut link).await.map_err(|error| unreachable(address, &error))?;
+    Ok(found.version > 0)
 }
 
 async fn connect(
@@ -361,33 +427,39 @@ async fn connect(
     Ok((dialer, link))
 }
 
-/// Migrates the tables to this version's schema; with read access, refuses any other schema.
+/// Migrates the tables to this version's schema; with read access, refuses an older schema. Returns the schema that they have now.
 async fn prepare(
     address: &DatabaseAddress,
     access: Access,
     link: &mut link::Link,
-) -> Result<(), PostgresOpenError> {
+) -> Result<StoreSchema, PostgresOpenError> {
     if access == Access::Write {
-        return migrate(address, link).await;
+        return schema::migrate(link).await.map_err(|refusal| refused(address, refusal));
     }
-    let (found, address) =
-        (schema::version(link).await.map_err(|error| unreachable(address, &error))?, address.describe());
-    match found {
-        SchemaAge::Current => Ok(()),
-        SchemaAge::Older(found) => Err(PostgresOpenError::OlderSchema { address, found }),
-        SchemaAge::Newer(found) => Err(PostgresOpenError::NewerSchema { address, found }),
+    let found = schema::found(link).await.map_err(|error| unreachable(address, &error))?;
+    match found.age(known_version()) {
+        SchemaAge::Current | SchemaAge::Ahead => Ok(found),
+        SchemaAge::Older => {
+            Err(PostgresOpenError::OlderSchema { address: address.describe(), found: found.version })
+        }
+        SchemaAge::Unreadable => Err(refused(address, SchemaRefusal::Unreadable(found))),
     }
 }
 
-async fn migrate(address: &DatabaseAddress, link: &mut link::Link) -> Result<(), PostgresOpenError> {
-    match schema::migrate(link).await {
-        Ok(SchemaAge::Newer(found)) => {
-            Err(PostgresOpenError::NewerSchema { address: address.describe(), found })
+/// Returns the error for a schema that is not changed, with advice.
+fn refused(address: &DatabaseAddress, refusal: SchemaRefusal) -> PostgresOpenError {
+    let address = address.describe();
+    match refusal {
+        SchemaRefusal::Unreadable(StoreSchema { version: found, readable_from }) => {
+            PostgresOpenError::NewerSchema { address, found, readable_from }
         }
-        Ok(SchemaAge::Current | SchemaAge::Older(_)) => Ok(()),
-        Err(error) => {
-            Err(PostgresOpenError::NotMigrated { address: address.describe(), why: error.to_string() })
+        SchemaRefusal::NotFinished { found: StoreSchema { version: found, readable_from }, needed } => {
+            PostgresOpenError::NotFinished { address, found, readable_from, needed }
         }
+        SchemaRefusal::NotFinishable(found) => {
+            PostgresOpenError::NotFinishable { address, found: found.version }
+        }
+        SchemaRefusal::Failed(error) => PostgresOpenError::NotMigrated { address, why: error.to_string() },
     }
 }
 
@@ -411,6 +483,7 @@ fn unreachable(address: &DatabaseAddress, error: &DbError) -> PostgresOpenError 
 #[async_trait]
 impl Store for PostgresStore {
     async fn claim(&self, claim: &Claim) -> Result<StoreAnswer, StoreError> {
+        self.schema.check()?;
         self.answer(Work::Claim(Box::new(claim.clone()))).await
     }
 
@@ -465,6 +538,10 @@ impl Store for PostgresStore {
 
     fn tier(&self) -> Tier {
         self.known_tier().tier
+    }
+
+    fn formats(&self) -> Formats {
+        self.schema.formats()
     }
 }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use semel_core::outbox::{
-    Depth, Intervention, Message, MessageFence, MessageFilter, MessageState, Next, Outbox, Take, discarded,
-    given_up, sent_after_all,
+    Depth, Intervention, Message, MessageFence, MessageFilter, MessageState, MessageWrite, Next, Outbox,
+    Take, discarded, given_up, sent_after_all,
 };
 use semel_core::{AttemptToken, Event, Head, Ids, Note, OperationId, RandomIds, StoreError, Timestamp};
 
@@ -247,7 +247,6 @@ impl Connections {
 }
 
 /// Changes a message and, in the same transaction, the command that sent it, if the change affects it.
-/// Returns `false` if the message did not change.
 async fn with_command(
     link: &mut Link,
     command: OperationId,
@@ -255,27 +254,27 @@ async fn with_command(
     sql: &'static str,
     values: &[SqlValue<'_>],
     event: impl Fn(&Head, bool) -> Option<Event>,
-) -> Result<bool, DbError> {
-    link.run("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
-    let changed = async {
+) -> Result<MessageWrite, DbError> {
+    let changed = in_transaction(link, async |link: &mut Link| {
         let record = lock_command(link, command, offset).await?.map(|(record, _)| record);
         let others = [SqlValue::Uuid(*command.as_bytes())];
         let others = link.query(UNDELIVERED, &others).await?.first().and_then(|row| row.int(0)) > Some(1);
         let event = record.as_ref().and_then(|record| event(&record.head, others));
         let changed = link.query(sql, values).await?;
-        let Some(changed) = changed.first() else { return Ok(false) };
+        let Some(changed) = changed.first() else { return Ok(None) };
         if sql == DISCARD {
             unblock_after(link, changed).await?;
         }
-        match (record, event) {
-            (Some(record), Some(event)) => tell(link, &record.id, &event, offset).await,
-            (_, None) | (None, _) => Ok(true),
+        let (Some(before), Some(event)) = (record, event) else {
+            return Ok(Some(MessageWrite::of_message(true)));
+        };
+        if !tell(link, &before.id, &event, offset).await? {
+            return Ok(None);
         }
-    }
-    .await;
-    let end = if matches!(changed, Ok(true)) { "COMMIT" } else { "ROLLBACK" };
-    link.run(end).await?;
-    changed
+        let after = lock_command(link, command, offset).await?.map(|(record, _)| record);
+        Ok(Some(MessageWrite::with_command(&before, after.as_ref())))
+    });
+    Ok(changed.await?.unwrap_or(MessageWrite::Fenced))
 }
 
 /// Unblocks the message behind the one that has ended: the row has its command and its position.
@@ -433,7 +432,12 @@ impl Outbox for PostgresStore {
             .await
     }
 
-    async fn settle(&self, fence: &MessageFence, next: Next, why: Option<&str>) -> Result<bool, StoreError> {
+    async fn settle(
+        &self,
+        fence: &MessageFence,
+        next: Next,
+        why: Option<&str>,
+    ) -> Result<MessageWrite, StoreError> {
         let (fence, why) = (fence.clone(), why.map(str::to_owned));
         self.outbox
             .next()
@@ -460,13 +464,14 @@ impl Outbox for PostgresStore {
                     }
                     None => {
                         let settled = link.query(SETTLE, &values).await?.len() == 1;
-                        match state {
+                        let settled = match state {
                             // Nothing changed: the message blocks another, or another worker has it.
                             MessageState::Delivered if !settled => {
-                                settle_holder(link, &fence, why.as_deref(), offset).await
+                                settle_holder(link, &fence, why.as_deref(), offset).await?
                             }
-                            _ => Ok(settled),
-                        }
+                            _ => settled,
+                        };
+                        Ok(MessageWrite::of_message(settled))
                     }
                 }
             })
@@ -530,7 +535,7 @@ impl Outbox for PostgresStore {
                 let Some(command) = event_id.split_once(':').and_then(|(id, _)| id.parse().ok()) else {
                     return Ok(false);
                 };
-                match intervention {
+                let written = match intervention {
                     Intervention::Retry => {
                         with_command(link, command, offset, RETRY, &values, |head, _| sent_after_all(head))
                             .await
@@ -538,7 +543,8 @@ impl Outbox for PostgresStore {
                     Intervention::Discard => {
                         with_command(link, command, offset, DISCARD, &values, discarded).await
                     }
-                }
+                };
+                written.map(|written| written.is_written())
             })
             .await
     }

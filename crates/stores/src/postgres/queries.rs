@@ -455,7 +455,7 @@ async fn delete(db: &mut impl Executor, before: &Versioned) -> Result<bool, DbEr
 /// Returns the holders of the claim's business reference, under any name of its operation.
 async fn holders(db: &mut impl Executor, claim: &Claim) -> Result<Vec<Holder>, DbError> {
     let Some(reference) = &claim.business_reference else { return Ok(Vec::new()) };
-    let tenant = claim.scope.principal.tenant();
+    let tenant = claim.scope.principal().tenant();
     let operations = claim.reference_operations().map(|name| Some(name.as_str())).collect();
     let values =
         [SqlValue::Text(Some(tenant)), SqlValue::TextList(operations), SqlValue::Text(Some(reference))];
@@ -483,7 +483,7 @@ async fn write_reference(
         (ReferenceWrite::Take, Some(record), Some(claim)) => {
             let values = [
                 SqlValue::Text(Some(record.principal.tenant())),
-                SqlValue::Text(Some(claim.scope.operation.as_str())),
+                SqlValue::Text(Some(claim.scope.operation().as_str())),
                 SqlValue::Text(claim.business_reference.as_deref()),
                 SqlValue::Uuid(*record.operation_id.as_bytes()),
                 SqlValue::Text(Some(record.principal.caller())),
@@ -566,7 +566,8 @@ pub(super) async fn take_references_back(
     Ok(())
 }
 
-async fn take_note(
+/// Writes a note about a command.
+pub(super) async fn take_note(
     db: &mut impl Executor,
     id: OperationId,
     note: &Note,

@@ -116,4 +116,15 @@ impl AuditLog for PostgresStore {
             .with(move |mut lent| async move { queries::audit(lent.link()?, before, limit).await })
             .await
     }
+
+    async fn take_note(&self, operation_id: OperationId, note: &Note) -> Result<(), StoreError> {
+        let note = note.clone();
+        self.polls
+            .with(move |mut lent| async move {
+                let offset = Duration::from_millis(u64::try_from(lent.offset).unwrap_or(0));
+                let now = schema::now(lent.link()?).await?.plus(offset);
+                queries::take_note(lent.link()?, operation_id, &note, now).await
+            })
+            .await
+    }
 }

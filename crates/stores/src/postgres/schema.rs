@@ -1,21 +1,25 @@
 //! The tables, and their migrations. Forward only; the names carry a prefix and a version of their own, so
 //! that they can live in a service's own database.
 
-use semel_core::Timestamp;
+use semel_core::{Formats, Timestamp};
 
 use super::clock::steady;
 use super::errors::DbError;
 use super::executor::{Executor, SqlValue};
+use crate::store_schema::{Migration, SchemaAge, StoreSchema};
 
 /// One script for each released version, each from the version before it. Never edit a released one.
 ///
-/// A script only adds: a program of the version before it must be able to read and write the result. A column
-/// is added with a constant default or NULL, so that no row is rewritten. A part that no program reads any
-/// more is removed one version later.
-const MIGRATIONS: [&str; 1] = [VERSION_1];
+/// A script only adds: programs from its `readable_from` on must be able to read and write the result, and the version before it
+/// is one of them. A column is added with a constant default or NULL, so that no row is rewritten. A part that no program reads
+/// any more is removed one version later, by a script that is readable from the version on that does without it.
+const MIGRATIONS: [Migration; 1] = [Migration { script: VERSION_1, readable_from: 1 }];
 
 /// Schema version that a release reads and writes.
-pub const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
+pub const SCHEMA_VERSION: u32 = MIGRATIONS.len() as u32;
+
+// A format has its version by the schema's.
+const _: () = assert!(SCHEMA_VERSION == Formats::CURRENT.version());
 
 /// Uses only features that every relative of PostgreSQL has: no sequences, triggers, foreign keys or
 /// functions on the path of a request.
@@ -215,25 +219,28 @@ CREATE TABLE semel_next (operation_id uuid NOT NULL PRIMARY KEY);
 ALTER TABLE semel_records ADD COLUMN next bigint NOT NULL DEFAULT 0;
 ";
 
-/// Returns the scripts that this process knows: those of the releases, and one more if a test asks for it.
-fn scripts() -> &'static [&'static str] {
-    if semel_faults::knows_next_schema() {
-        return &[VERSION_1, NEXT_VERSION];
+/// The scripts up to the next version.
+const WITH_NEXT: [Migration; 2] = [MIGRATIONS[0], Migration { script: NEXT_VERSION, readable_from: 1 }];
+
+/// Returns the migrations that this process knows: those of the releases, and one more if a test asks for it.
+fn migrations() -> &'static [Migration] {
+    if semel_faults::is_next_version() {
+        return &WITH_NEXT;
     }
     &MIGRATIONS
 }
 
 /// Returns the version that this process reads and writes: [`SCHEMA_VERSION`], except in tests.
-pub fn known_version() -> i64 {
-    i64::try_from(scripts().len()).unwrap_or(i64::MAX)
+pub fn known_version() -> u32 {
+    u32::try_from(migrations().len()).unwrap_or(u32::MAX)
 }
 
 /// Returns the names of the tables, indexes and triggers of this version.
-pub(super) fn names(version: i64) -> Vec<&'static str> {
+pub(super) fn names(version: u32) -> Vec<&'static str> {
     const MADE_BY: [&str; 4] = ["CREATE TABLE ", "CREATE INDEX ", "CREATE UNIQUE INDEX ", "CREATE TRIGGER "];
-    let scripts = scripts().iter().take(usize::try_from(version).unwrap_or(0));
+    let migrations = migrations().iter().take(version as usize);
     let mut names = Vec::new();
-    for line in scripts.flat_map(|script| script.lines()) {
+    for line in migrations.flat_map(|migration| migration.script.lines()) {
         if let Some(dropped) = line.strip_prefix("DROP INDEX ") {
             names.retain(|name| *name != dropped.trim_end_matches(';'));
         }
@@ -243,70 +250,117 @@ pub(super) fn names(version: i64) -> Vec<&'static str> {
     names
 }
 
-/// Schema found in a database.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SchemaAge {
-    /// The schema of this build.
-    Current,
-    /// An older schema, or none.
-    Older(i64),
-    /// A schema that this build does not know.
-    Newer(i64),
+/// Reason why the schema of a database is not changed.
+#[derive(Debug)]
+pub(super) enum SchemaRefusal {
+    /// This version cannot read the schema.
+    Unreadable(StoreSchema),
+    /// Programs that may open the database could not read the schema of this version, which is readable from version `needed` on.
+    NotFinished { found: StoreSchema, needed: u32 },
+    /// The schema is of another version than the program that is to finish the upgrade.
+    NotFinishable(StoreSchema),
+    /// The database refuses, or is away.
+    Failed(DbError),
+}
+
+impl From<DbError> for SchemaRefusal {
+    fn from(error: DbError) -> SchemaRefusal {
+        SchemaRefusal::Failed(error)
+    }
 }
 
 /// Returns the schema that the database has. Reads only.
-pub(super) async fn version(db: &mut impl Executor) -> Result<SchemaAge, DbError> {
+pub(super) async fn found(db: &mut impl Executor) -> Result<StoreSchema, DbError> {
     let exists = db.query("SELECT (to_regclass('semel_schema') IS NOT NULL)::int::bigint", &[]).await?;
-    let found = match exists.first().and_then(|row| row.int(0)) {
-        Some(1) => {
-            let rows = db.query("SELECT max(version) FROM semel_schema", &[]).await?;
-            rows.first().and_then(|row| row.int(0)).unwrap_or(0)
-        }
-        _ => 0,
-    };
-    Ok(match found.cmp(&known_version()) {
-        std::cmp::Ordering::Equal => SchemaAge::Current,
-        std::cmp::Ordering::Less => SchemaAge::Older(found),
-        std::cmp::Ordering::Greater => SchemaAge::Newer(found),
-    })
+    if exists.first().and_then(|row| row.int(0)) != Some(1) {
+        return Ok(StoreSchema::NONE);
+    }
+    let rows = db.query("SELECT max(version), max(readable_from) FROM semel_schema", &[]).await?;
+    let number = |column| rows.first().and_then(|row| row.int(column)).unwrap_or(0);
+    let number = |column| u32::try_from(number(column)).unwrap_or(u32::MAX);
+    Ok(StoreSchema { version: number(0), readable_from: number(1) })
 }
 
 /// Migrates the database to this version's schema in one transaction. Safe if several processes start at
-/// once. Waits for no lock longer than a few seconds, since later statements would queue behind it.
-pub(super) async fn migrate(db: &mut impl Executor) -> Result<SchemaAge, DbError> {
-    let found = version(db).await?;
-    if !matches!(found, SchemaAge::Older(_)) {
-        return Ok(found);
+/// once. Waits for no lock longer than a few seconds, since later statements would queue behind it. Returns the schema that the
+/// database has now.
+pub(super) async fn migrate(db: &mut impl Executor) -> Result<StoreSchema, SchemaRefusal> {
+    let found = found(db).await?;
+    match found.age(known_version()) {
+        SchemaAge::Current | SchemaAge::Ahead => return Ok(found),
+        SchemaAge::Unreadable => return Err(SchemaRefusal::Unreadable(found)),
+        SchemaAge::Older => {}
     }
-    // A process that waited for its turn has to see the changes of the one before it, whatever the database's
-    // default isolation is.
+    begin(db).await?;
+    let migrated = migrate_within(db).await;
+    end(db, migrated).await
+}
+
+async fn migrate_within(db: &mut impl Executor) -> Result<StoreSchema, SchemaRefusal> {
+    lock(db).await?;
+    db.run(
+        "CREATE TABLE IF NOT EXISTS semel_schema (version bigint NOT NULL, readable_from bigint NOT NULL)",
+    )
+    .await?;
+    let found = found(db).await?;
+    match found.age(known_version()) {
+        SchemaAge::Current | SchemaAge::Ahead => return Ok(found),
+        SchemaAge::Unreadable => return Err(SchemaRefusal::Unreadable(found)),
+        SchemaAge::Older => {}
+    }
+    let after = found.after(migrations()).map_err(|needed| SchemaRefusal::NotFinished { found, needed })?;
+    for migration in &migrations()[found.version as usize..] {
+        db.run(migration.script).await?;
+    }
+    db.run("DELETE FROM semel_schema").await?;
+    let row = [after.version, after.readable_from].map(|number| SqlValue::Int(Some(number.into())));
+    db.query("INSERT INTO semel_schema (version, readable_from) VALUES ($1, $2)", &row).await?;
+    Ok(after)
+}
+
+/// Makes the database readable from this version on only. Refuses one of another version.
+pub(super) async fn finish(db: &mut impl Executor) -> Result<StoreSchema, SchemaRefusal> {
+    begin(db).await?;
+    let finished = finish_within(db).await;
+    end(db, finished).await
+}
+
+async fn finish_within(db: &mut impl Executor) -> Result<StoreSchema, SchemaRefusal> {
+    lock(db).await?;
+    let found = found(db).await?;
+    if found.age(known_version()) != SchemaAge::Current {
+        return Err(SchemaRefusal::NotFinishable(found));
+    }
+    db.run("UPDATE semel_schema SET readable_from = version").await?;
+    Ok(StoreSchema { readable_from: found.version, ..found })
+}
+
+/// Begins a change of the schema. A process that waited for its turn has to see the changes of the one before it, whatever the
+/// database's default isolation is.
+async fn begin(db: &mut impl Executor) -> Result<(), DbError> {
     db.run(
         "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '5s'; \
          SET LOCAL client_min_messages = 'warning'",
     )
-    .await?;
-    let migrated = migrate_within(db).await;
-    match &migrated {
+    .await
+}
+
+/// Waits for other changes of the schema: two that create the same table would fail each other.
+async fn lock(db: &mut impl Executor) -> Result<(), DbError> {
+    db.query("SELECT 1::bigint FROM (SELECT pg_advisory_xact_lock(7310579690142)) AS locked", &[])
+        .await
+        .map(drop)
+}
+
+/// Ends a change of the schema.
+async fn end<T>(db: &mut impl Executor, changed: Result<T, SchemaRefusal>) -> Result<T, SchemaRefusal> {
+    match &changed {
         Ok(_) => db.run("COMMIT").await?,
         Err(_) => {
             let _ = db.run("ROLLBACK").await;
         }
     }
-    migrated
-}
-
-async fn migrate_within(db: &mut impl Executor) -> Result<SchemaAge, DbError> {
-    // One at a time: two that create the same table would fail each other.
-    db.query("SELECT 1::bigint FROM (SELECT pg_advisory_xact_lock(7310579690142)) AS locked", &[]).await?;
-    db.run("CREATE TABLE IF NOT EXISTS semel_schema (version bigint NOT NULL)").await?;
-    let SchemaAge::Older(from) = version(db).await? else { return version(db).await };
-    for script in &scripts()[usize::try_from(from).unwrap_or(0)..] {
-        db.run(script).await?;
-    }
-    db.run("DELETE FROM semel_schema").await?;
-    db.query("INSERT INTO semel_schema (version) VALUES ($1)", &[SqlValue::Int(Some(known_version()))])
-        .await?;
-    Ok(SchemaAge::Current)
+    changed
 }
 
 /// Returns the database's clock.

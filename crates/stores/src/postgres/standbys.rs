@@ -11,13 +11,11 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 
 use super::address::DatabaseAddress;
+use super::commit_probe::WRITE;
 use super::errors::DbError;
 use super::executor::Executor;
 use super::link::{Dialer, Link};
 use super::tls::Tls;
-
-/// Writes a few bytes to the log, and to no table. Its commit waits for standbys like any other.
-const WRITE: &str = "SELECT pg_logical_emit_message(true, 'semel', '')";
 
 /// Timeout of a wait for standbys.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -31,6 +29,8 @@ pub struct Standbys {
 
 #[derive(Default)]
 struct LastReplication {
+    /// Made for the first connection, and kept: it knows which host answered last.
+    dialer: Option<Dialer>,
     link: Option<Link>,
     /// Every caller with a lower ticket had committed before the last replicated write began.
     replicated: u64,
@@ -51,17 +51,24 @@ impl Standbys {
             return Ok(());
         }
         let begun = self.tickets.fetch_add(1, Ordering::SeqCst);
-        let written = self.write(&mut last.link).await;
+        let written = self.write(&mut last).await;
         written.map_err(|error| DbError::Lost(format!("a commit may not be replicated: {error}")))?;
         last.replicated = begun;
         Ok(())
     }
 
-    async fn write(&self, link: &mut Option<Link>) -> Result<(), DbError> {
+    async fn write(&self, last: &mut LastReplication) -> Result<(), DbError> {
+        let LastReplication { dialer, link, .. } = last;
         if link.as_ref().is_none_or(|link| !link.is_usable()) {
             *link = None;
-            let tls = Tls::new(&self.address).map_err(DbError::Tls)?;
-            *link = Some(Dialer::new(self.address.clone(), tls, PATIENCE).connect().await?);
+            let dialer = match dialer {
+                Some(dialer) => dialer,
+                None => {
+                    let tls = Tls::new(&self.address).map_err(DbError::Tls)?;
+                    dialer.insert(Dialer::new(self.address.clone(), tls, PATIENCE))
+                }
+            };
+            *link = Some(dialer.connect().await?);
         }
         match link {
             Some(link) => link.run(WRITE).await,

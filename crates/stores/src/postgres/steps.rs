@@ -22,7 +22,7 @@ const BEGUN: &str = "
 /// Writes the output of a call. Repeating it changes nothing.
 const ANSWERED: &str = "
     UPDATE semel_phases SET
-        output = $3, done_at = coalesce(done_at, (extract(epoch FROM clock_timestamp()) * 1000)::bigint)
+        output = $3, done_at = coalesce(done_at, (extract(epoch FROM now()) * 1000)::bigint)
     WHERE operation_id = $1 AND name = $2 AND kind = 'external'
     RETURNING position";
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use semel_core::transition::{ReferenceWrite, RequestWrite};
 use semel_core::{
-    AgedRecord, Census, Decision, Event, Record, RecordId, StoreError, Tier, Timestamp, Transition, Upkeep,
-    Write, transition,
+    AgedRecord, Census, Decision, Event, Record, RecordId, Store, StoreError, Tier, Timestamp, Transition,
+    Upkeep, Write, transition,
 };
 
 use super::PostgresStore;
@@ -51,10 +51,11 @@ pub(super) const DUE_TO_RECONCILE: &str = concat!(
       ORDER BY reconcile_after, id LIMIT $2"
 );
 
-/// Selects the server's settings about commits, and its standbys.
+/// Selects the server's settings about commits, its standbys, and those of them that are away and have a slot.
 pub(super) const DURABILITY: &str = "
     SELECT current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit'),
-        current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication)";
+        current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication),
+        (SELECT count(*) FROM pg_replication_slots WHERE slot_type = 'physical' AND NOT active)";
 
 /// Maximum number of pages of unreadable or unwritable records that one call skips.
 const MAX_PAGES: usize = 16;
@@ -69,6 +70,7 @@ const BATCH: usize = 256;
 impl Upkeep for PostgresStore {
     async fn sweep(&self, limit: usize) -> Result<Vec<AgedRecord>, StoreError> {
         self.read_tier_again(TIER_INTERVAL).await;
+        self.read_schema_again().await;
         self.sweeps.with(move |mut lent| async move { age(&mut lent, DUE_TO_SWEEP, limit).await }).await
     }
 
@@ -78,6 +80,14 @@ impl Upkeep for PostgresStore {
 
     async fn census(&self) -> Result<Census, StoreError> {
         self.reports.with(move |mut lent| async move { census(lent.link()?).await }).await
+    }
+
+    /// Commits a few bytes of the log that no table has.
+    async fn try_commit(&self) -> Result<(), StoreError> {
+        match self.probe.commit().await {
+            Err(error) if error.is_not_offered() => self.now().await.map(|_| ()),
+            committed => committed.map_err(|error| error.store_error()),
+        }
     }
 
     /// Returns commands in state `Unknown`, without unreadable ones.
@@ -232,7 +242,7 @@ pub(super) async fn tier(db: &mut impl Executor) -> Result<Tier, DbError> {
     let Some(row) = rows.first() else { return Ok(Tier::Two) };
     let setting = |column| row.text(column).unwrap_or_default();
     let on_disk = setting(0) == "on" && setting(1) == "on" && !matches!(setting(2), "off" | "");
-    let standbys = row.int(4).unwrap_or(0);
+    let standbys = row.int(4).unwrap_or(0) + row.int(5).unwrap_or(0);
     let everywhere =
         standbys == 0 || (!setting(3).is_empty() && !matches!(setting(2), "local" | "remote_write"));
     Ok(if on_disk && everywhere { Tier::One } else { Tier::Two })

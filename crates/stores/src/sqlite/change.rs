@@ -82,6 +82,16 @@ pub(super) fn note_reading(
     }))
 }
 
+/// Writes a note about a command without a change.
+pub(super) fn note_alone(
+    connection: &Connection,
+    id: OperationId,
+    note: &Note,
+    now: Timestamp,
+) -> Result<usize, StoreError> {
+    stored(queries::take_note(connection, Some(id), note, now))
+}
+
 /// Returns the event of a change. A verdict on an open call is decided on the command's recorded steps.
 fn event_of(connection: &Connection, before: Option<&Record>, change: &Change) -> rusqlite::Result<Event> {
     match (change.call(), before) {

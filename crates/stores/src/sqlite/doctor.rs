@@ -16,6 +16,7 @@ use super::place::{self, beside};
 use super::schema;
 use super::{SqliteOptions, TIER, api_keys, reseal};
 use crate::doctor::{Check, Examination, UpkeepIntervals, telling};
+use crate::store_schema::{SchemaAge, StoreSchema};
 
 /// Maximum number of tries for a file that other processes begin to use meanwhile.
 const MAX_LOOKS: usize = 3;
@@ -123,8 +124,7 @@ struct OpenedFile<'a> {
     options: &'a SqliteOptions,
     upkeep: &'a UpkeepIntervals,
     connection: Connection,
-    /// Schema version; 0 if there is none yet.
-    version: u32,
+    schema: StoreSchema,
 }
 
 fn look(
@@ -137,36 +137,37 @@ fn look(
     // Before there is a connection: closing a file releases all locks that this process has on it.
     let durability = checks::durability(path);
     let opened = connect(path, options, at_rest)
-        .and_then(|connection| schema::version(&connection).map(|version| (connection, version)));
-    let (connection, version) = match opened {
-        Ok((connection, version)) => (connection, version.unwrap_or(0)),
+        .and_then(|connection| schema::found(&connection).map(|found| (connection, found)));
+    let (connection, schema) = match opened {
+        Ok(opened) => opened,
         Err(error) => return only(unreadable(path, &error)),
     };
-    let look = OpenedFile { path, size: metadata.len(), options, upkeep, connection, version };
+    let look = OpenedFile { path, size: metadata.len(), options, upkeep, connection, schema };
     let mut examination = Examination {
         checks: vec![
             checks::file(&look),
             durability,
             checks::permissions(path),
-            telling::schema(version.into(), schema::known_version().into()),
+            telling::schema(schema, schema::known_version()),
             Check::ok("clock", "the store has no clock but this machine's"),
         ],
         tier: Some(TIER),
         api_keys: Some(0),
         key_uses: None,
     };
-    if version > schema::known_version() {
-        // This version does not interpret the tables of a newer one.
+    let age = schema.age(schema::known_version());
+    if age == SchemaAge::Unreadable {
+        // This version does not interpret tables that it cannot read.
         return Examination { api_keys: None, ..examination };
     }
     if let Err(trouble) = place::expect_store(&look.connection, path, options) {
         examination.checks.push(Check::fail("identity", trouble.at(path).to_string(), LOST));
     }
-    if version > 0 {
+    if schema.version > 0 {
         examination.checks.extend(checks::of_tables(&look));
         examination.api_keys = api_keys::count(&look.connection).ok();
     }
-    if version == schema::known_version() {
+    if age != SchemaAge::Older {
         examination.key_uses = reseal::key_uses(&look.connection).ok();
     }
     examination

@@ -13,7 +13,7 @@ use super::errors::is_unreadable;
 use super::rows::{WITHOUT_RESPONSE, damaged_column, record};
 
 /// Maximum number of records that one page of a list reads, if no small index has the state.
-const MAX_SCAN: usize = 10_000;
+const MAX_SCAN: usize = 2_000;
 
 /// Largest span of row numbers in which settled records are counted one by one.
 const MAX_COUNTED: i64 = 20_000;

@@ -46,13 +46,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use rusqlite::Connection;
 use semel_core::{
-    Backend, Change, Claim, Item, OperationId, Outbox, Principal, Progress, RecordId, Snapshot, Store,
-    StoreAnswer, StoreError, StoreId, Tier, Timestamp, WaitingFilter, WaitingPage,
+    Backend, Change, Claim, Formats, Item, OperationId, Outbox, Principal, Progress, RecordId, Snapshot,
+    Store, StoreAnswer, StoreError, StoreId, Tier, Timestamp, WaitingFilter, WaitingPage,
 };
 use semel_faults::Point;
 use tokio::sync::mpsc;
 
 use crate::access::Access;
+use crate::store_schema::{KnownSchema, StoreSchema};
 pub use api_keys::ApiKeys;
 use connection::{check, connect};
 use job::{Job, Task, WriteTransaction, point_of};
@@ -121,6 +122,7 @@ pub struct SqliteStore {
     place: StoreFiles,
     levers: WriterLevers,
     counters: Arc<WriterCounters>,
+    schema: KnownSchema,
 }
 
 /// Numbers of commits and of the changes that they carried: their ratio is the saving by group commit.
@@ -149,7 +151,8 @@ impl SqliteStore {
         let connect = || connect(path, options).map_err(|trouble| trouble.at(path));
         let mut connection = connect()?;
         check(&connection, path, options).map_err(|trouble| trouble.at(path))?;
-        place::adopt(&mut connection, path, options).map_err(|trouble| trouble.at(path))?;
+        let found = place::adopt(&mut connection, path, options).map_err(|trouble| trouble.at(path))?;
+        let schema = KnownSchema::new(found, known_version());
         let place = StoreFiles::of(&connection, path).map_err(|trouble| trouble.at(path))?;
         let readers = (0..options.readers.max(1)).map(|_| connect()).collect::<Result<_, _>>()?;
         // Checks that it is the same file from the first connection to the last.
@@ -178,7 +181,25 @@ impl SqliteStore {
             .spawn(move || writer.run())
             .map_err(|error| SqliteOpenError::Failed { path: path.to_owned(), why: error.to_string() })?;
         let readers = Readers::new(readers);
-        Ok(SqliteStore { writer: Some(sender), thread: Some(thread), readers, place, levers, counters })
+        Ok(SqliteStore {
+            writer: Some(sender),
+            thread: Some(thread),
+            readers,
+            place,
+            levers,
+            counters,
+            schema,
+        })
+    }
+
+    /// Reads again from which version on the file is readable. Sweeps do this, since an upgrade may be finished meanwhile.
+    async fn read_schema_again(&self) {
+        match self.read(|connection, _| schema::found(connection)).await {
+            Ok(found) => self.schema.learn(found),
+            Err(error) => {
+                tracing::debug!(%error, "the schema could not be read again");
+            }
+        }
     }
 
     /// Moves this store's time into the future, for tests that would otherwise wait for a lease expiry.
@@ -249,6 +270,32 @@ impl SqliteStore {
     }
 }
 
+/// Migrates the file to this version's schema, as opening it does. Returns the schema that it has now.
+pub fn migrate_file(path: &Path) -> Result<StoreSchema, SqliteOpenError> {
+    with_file(path, |connection| place::adopt(connection, path, &SqliteOptions::default()))
+}
+
+/// Finishes the upgrade of the file, which must be migrated: from now on it is readable from this version on only.
+pub fn finish_file(path: &Path) -> Result<StoreSchema, SqliteOpenError> {
+    with_file(path, |connection| {
+        place::expect_store(connection, path, &SqliteOptions::default())?;
+        schema::finish(connection)
+    })
+}
+
+fn with_file<T>(
+    path: &Path,
+    work: impl FnOnce(&mut Connection) -> Result<T, Trouble>,
+) -> Result<T, SqliteOpenError> {
+    let options = SqliteOptions::default();
+    let work = || {
+        let mut connection = connect(path, &options)?;
+        check(&connection, path, &options)?;
+        work(&mut connection)
+    };
+    work().map_err(|trouble| trouble.at(path))
+}
+
 impl Drop for SqliteStore {
     /// Lets the writer finish its queue, then closes the file.
     fn drop(&mut self) {
@@ -273,6 +320,7 @@ impl Backend for SqliteStore {
 #[async_trait]
 impl Store for SqliteStore {
     async fn claim(&self, claim: &Claim) -> Result<StoreAnswer, StoreError> {
+        self.schema.check()?;
         let claim = claim.clone();
         let task = Task::new(move |turn| {
             let answer = change::claim(turn.connection, &claim, turn.now)?;
@@ -337,5 +385,9 @@ impl Store for SqliteStore {
 
     fn tier(&self) -> Tier {
         TIER
+    }
+
+    fn formats(&self) -> Formats {
+        self.schema.formats()
     }
 }

@@ -6,6 +6,7 @@ use rusqlite::ErrorCode;
 
 use super::schema::known_version;
 use super::trouble::Trouble;
+use crate::store_schema::finish_advice;
 
 /// Reason why a file cannot be used, with advice. None has changed the file.
 #[derive(Debug, thiserror::Error)]
@@ -26,16 +27,46 @@ pub enum SqliteOpenError {
         /// Message of SQLite.
         why: String,
     },
-    /// The file was written by a newer version.
+    /// The file was written by a newer version, and this one cannot read it.
     #[error(
-        "{path} has schema version {found}, and this version of Semel knows versions up to {}; \
-         run the version of Semel that wrote it, or a newer one",
+        "{path} has schema version {found}, readable from version {readable_from} on, and this version of Semel knows versions up to \
+         {}; run the version of Semel that wrote it, or a newer one",
         known_version()
     )]
     NewerSchema {
         /// The file.
         path: PathBuf,
         /// Schema version of the file.
+        found: u32,
+        /// Oldest version that can read the file.
+        readable_from: u32,
+    },
+    /// Programs that this version's schema leaves behind may still open the file.
+    #[error(
+        "{path} has schema version {found}, readable from version {readable_from} on, and the schema of this version of Semel is \
+         readable from version {needed} on. Nothing was changed: upgrade every gateway to a version of Semel with schema version \
+         {needed}, run `semel migrate --finish` of that version, and then upgrade to this one"
+    )]
+    NotFinished {
+        /// The file.
+        path: PathBuf,
+        /// Schema version of the file.
+        found: u32,
+        /// Oldest version that can read the file.
+        readable_from: u32,
+        /// Oldest version that can read the schema of this version.
+        needed: u32,
+    },
+    /// The file has another schema version than the program that is to finish its upgrade.
+    #[error(
+        "{path} has schema version {found}, and that of this version of Semel is {}. Nothing was changed: {}",
+        known_version(),
+        finish_advice(*found, known_version())
+    )]
+    NotFinishable {
+        /// The file.
+        path: PathBuf,
+        /// Schema version of the file; 0 if it has no records yet.
         found: u32,
     },
     /// The file was written by an older version, and may only be read.
@@ -128,7 +159,17 @@ impl Trouble {
     pub(super) fn at(self, path: &Path) -> SqliteOpenError {
         let path = path.to_owned();
         let error = match self {
-            Trouble::NewerSchema(found) => return SqliteOpenError::NewerSchema { path, found },
+            Trouble::NewerSchema(schema) => {
+                let (found, readable_from) = (schema.version, schema.readable_from);
+                return SqliteOpenError::NewerSchema { path, found, readable_from };
+            }
+            Trouble::NotFinished { found: schema, needed } => {
+                let (found, readable_from) = (schema.version, schema.readable_from);
+                return SqliteOpenError::NotFinished { path, found, readable_from, needed };
+            }
+            Trouble::NotFinishable(schema) => {
+                return SqliteOpenError::NotFinishable { path, found: schema.version };
+            }
             Trouble::OlderSchema(found) => return SqliteOpenError::OlderSchema { path, found },
             Trouble::NotDurable(mode) => return SqliteOpenError::NotDurable { path, mode },
             Trouble::Damaged(why) => return SqliteOpenError::Damaged { path, why },

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use semel_core::outbox::{
-    Depth, Intervention, Message, MessageFence, MessageFilter, MessageState, Next, Outbox, Take, discarded,
-    given_up, sent_after_all,
+    Depth, Intervention, Message, MessageFence, MessageFilter, MessageState, MessageWrite, Next, Outbox,
+    Take, discarded, given_up, sent_after_all,
 };
 use semel_core::{AttemptToken, Note, OperationId, StoreError, Timestamp};
 
@@ -215,6 +215,25 @@ fn settle(
     ])
 }
 
+/// Gives up a message, and the command whose outcome depends on it.
+fn give_up(
+    connection: &Connection,
+    fence: &MessageFence,
+    why: Option<&str>,
+    now: Timestamp,
+) -> Result<MessageWrite, StoreError> {
+    let changed = stored(settle(connection, fence, Next::Dead, why, now))? == 1;
+    let Some(command) = fence.operation_id().filter(|_| changed) else {
+        return Ok(MessageWrite::of_message(changed));
+    };
+    let Some(before) = stored(queries::find(connection, command))? else {
+        return Ok(MessageWrite::of_message(changed));
+    };
+    tell_command(connection, command, given_up, now)?;
+    let after = stored(queries::find(connection, command))?;
+    Ok(MessageWrite::with_command(&before, after.as_ref()))
+}
+
 fn intervene(
     connection: &Connection,
     event_id: &str,
@@ -334,22 +353,24 @@ impl Outbox for SqliteStore {
         Ok(self.write(Task::new(accept)).await? == 1)
     }
 
-    async fn settle(&self, fence: &MessageFence, next: Next, why: Option<&str>) -> Result<bool, StoreError> {
+    async fn settle(
+        &self,
+        fence: &MessageFence,
+        next: Next,
+        why: Option<&str>,
+    ) -> Result<MessageWrite, StoreError> {
         let (fence, why) = (fence.clone(), why.map(str::to_owned));
         let settle = move |turn: &mut WriteTransaction<'_>| {
-            let settle = || self::settle(turn.connection, &fence, next, why.as_deref(), turn.now);
+            let (connection, now) = (turn.connection, turn.now);
             match next {
-                Next::Dead => all_or_nothing(turn.connection, || {
-                    let changed = stored(settle())?;
-                    if let (1, Some(command)) = (changed, fence.operation_id()) {
-                        tell_command(turn.connection, command, given_up, turn.now)?;
-                    }
-                    Ok(changed)
-                }),
-                Next::Delivered | Next::Retry { .. } => stored(settle()),
+                Next::Dead => all_or_nothing(connection, || give_up(connection, &fence, why.as_deref(), now)),
+                Next::Delivered | Next::Retry { .. } => {
+                    let changed = stored(self::settle(connection, &fence, next, why.as_deref(), now))?;
+                    Ok(MessageWrite::of_message(changed == 1))
+                }
             }
         };
-        Ok(self.write(Task::new(settle)).await? == 1)
+        self.write(Task::new(settle)).await
     }
 
     async fn message(&self, event_id: &str) -> Result<(Option<Message>, Timestamp), StoreError> {

@@ -15,6 +15,7 @@ use semel_core::{Ids, RandomIds, StoreError};
 use super::errors::ambiguous;
 use super::{SqliteOptions, Trouble, schema};
 use crate::access::Access;
+use crate::store_schema::{SchemaAge, StoreSchema};
 use semel_core::identity::StoreId;
 
 /// Suffixes of the files that SQLite has beside one that is in use, or that a crash left behind.
@@ -63,34 +64,34 @@ pub(super) fn refuse_remains(path: &Path, options: &SqliteOptions) -> Result<(),
 }
 
 /// Migrates the file to this version's schema and leaves the marker beside it. Refuses another store than the
-/// one that was at this path.
+/// one that was at this path. Returns the schema that the file has now.
 pub(super) fn adopt(
     connection: &mut Connection,
     path: &Path,
     options: &SqliteOptions,
-) -> Result<(), Trouble> {
+) -> Result<StoreSchema, Trouble> {
     // Checked before anything is written to a file that is not ours to change.
     expect_store(connection, path, options)?;
     if options.access == Access::Read {
-        let found = schema::version(connection)?.unwrap_or(0);
-        return match found.cmp(&schema::known_version()) {
-            std::cmp::Ordering::Equal => Ok(()),
-            std::cmp::Ordering::Greater => Err(Trouble::NewerSchema(found)),
-            std::cmp::Ordering::Less => Err(Trouble::OlderSchema(found)),
+        let found = schema::found(connection)?;
+        return match found.age(schema::known_version()) {
+            SchemaAge::Current | SchemaAge::Ahead => Ok(found),
+            SchemaAge::Unreadable => Err(Trouble::NewerSchema(found)),
+            SchemaAge::Older => Err(Trouble::OlderSchema(found.version)),
         };
     }
-    schema::migrate(connection)?;
+    let now = schema::migrate(connection)?;
     let marker = marker_path(path);
     let expected = read_marker(&marker)?.filter(|_| !options.create);
     let found =
         schema::store_id(connection)?.ok_or_else(|| Trouble::Damaged("semel_store has no row".into()))?;
     match expected {
-        Some(expected) if expected == found => Ok(()),
+        Some(expected) if expected == found => Ok(now),
         // Another process made a store here at the same time.
         Some(_) => Err(Trouble::Other(marker)),
-        None => {
-            write_marker(&marker, found).map_err(|error| Trouble::Marker(marker.clone(), error.to_string()))
-        }
+        None => write_marker(&marker, found)
+            .map(|()| now)
+            .map_err(|error| Trouble::Marker(marker.clone(), error.to_string())),
     }
 }
 
@@ -102,12 +103,16 @@ pub(super) fn expect_store(
 ) -> Result<(), Trouble> {
     let marker = marker_path(path);
     let Some(expected) = read_marker(&marker)?.filter(|_| !options.create) else { return Ok(()) };
-    match schema::version(connection)? {
-        None => Err(Trouble::Gone(marker)),
-        // A newer version is refused elsewhere, as unreadable.
-        Some(version) if version > schema::known_version() => Ok(()),
-        Some(_) if schema::store_id(connection)? == Some(expected) => Ok(()),
-        Some(_) => Err(Trouble::Other(marker)),
+    let Some(_) = schema::version(connection)? else { return Err(Trouble::Gone(marker)) };
+    match schema::found(connection)?.age(schema::known_version()) {
+        // Refused elsewhere, as unreadable.
+        SchemaAge::Unreadable => Ok(()),
+        SchemaAge::Current | SchemaAge::Older | SchemaAge::Ahead
+            if schema::store_id(connection)? == Some(expected) =>
+        {
+            Ok(())
+        }
+        SchemaAge::Current | SchemaAge::Older | SchemaAge::Ahead => Err(Trouble::Other(marker)),
     }
 }
 

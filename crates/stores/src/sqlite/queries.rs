@@ -426,7 +426,7 @@ pub(super) fn reference_holder(
     claim: &Claim,
     operation: &OperationName,
 ) -> rusqlite::Result<Option<Holder>> {
-    let tenant = claim.scope.principal.tenant();
+    let tenant = claim.scope.principal().tenant();
     let holder = connection
         .prepare_cached(
             "SELECT operation_id, caller FROM semel_references
@@ -456,7 +456,7 @@ pub(super) fn take_reference(
         )?
         .execute(params![
             record.principal.tenant(),
-            claim.scope.operation.as_str(),
+            claim.scope.operation().as_str(),
             claim.business_reference,
             record.operation_id.as_bytes(),
             record.principal.caller(),

@@ -13,6 +13,7 @@ use super::{SqliteStore, change, lists, queries};
 #[async_trait]
 impl Upkeep for SqliteStore {
     async fn sweep(&self, limit: usize) -> Result<Vec<AgedRecord>, StoreError> {
+        self.read_schema_again().await;
         let task = Task::new(move |turn| change::sweep(turn.connection, limit, turn.now));
         self.write(task.held_at(Some(Point::SweepSent))).await
     }
@@ -88,5 +89,13 @@ impl Records for SqliteStore {
 impl AuditLog for SqliteStore {
     async fn audit(&self, before: Option<AuditId>, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
         self.read(move |connection, _| queries::audit(connection, before, limit)).await
+    }
+
+    async fn take_note(&self, operation_id: OperationId, note: &Note) -> Result<(), StoreError> {
+        let note = note.clone();
+        let take_note = move |turn: &mut WriteTransaction<'_>| {
+            change::note_alone(turn.connection, operation_id, &note, turn.now)
+        };
+        self.write(Task::new(take_note)).await.map(drop)
     }
 }

@@ -6,17 +6,22 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use semel_faults::{Point, reached_by_thread};
 
 use super::Trouble;
+use crate::store_schema::{Migration, SchemaAge, StoreSchema};
+use semel_core::Formats;
 use semel_core::identity::StoreId;
 
 /// One script for each released version, each from the version before it. Never edit a released one.
 ///
-/// A script only adds: a program of the version before it must be able to read and write the result. A column
-/// is added with a constant default or NULL. A part that no program reads any more is removed one version
-/// later.
-const MIGRATIONS: [&str; 1] = [VERSION_1];
+/// A script only adds: programs from its `readable_from` on must be able to read and write the result, and the version before it
+/// is one of them. A column is added with a constant default or NULL. A part that no program reads any more is removed one version
+/// later, by a script that is readable from the version on that does without it.
+const MIGRATIONS: [Migration; 1] = [Migration { script: VERSION_1, readable_from: 1 }];
 
 /// Schema version that a release reads and writes.
 pub const SCHEMA_VERSION: u32 = MIGRATIONS.len() as u32;
+
+// A format has its version by the schema's.
+const _: () = assert!(SCHEMA_VERSION == Formats::CURRENT.version());
 
 const VERSION_1: &str = "
 CREATE TABLE semel_store (
@@ -209,45 +214,88 @@ CREATE TABLE semel_next (operation_id BLOB NOT NULL PRIMARY KEY) STRICT;
 ALTER TABLE semel_records ADD COLUMN next INTEGER NOT NULL DEFAULT 0;
 ";
 
-/// Returns the scripts that this process knows: those of the releases, and one more if a test asks for it.
-fn scripts() -> &'static [&'static str] {
-    if semel_faults::knows_next_schema() {
-        return &[VERSION_1, NEXT_VERSION];
+/// The scripts up to the next version.
+const WITH_NEXT: [Migration; 2] = [MIGRATIONS[0], Migration { script: NEXT_VERSION, readable_from: 1 }];
+
+/// Returns the migrations that this process knows: those of the releases, and one more if a test asks for it.
+fn migrations() -> &'static [Migration] {
+    if semel_faults::is_next_version() {
+        return &WITH_NEXT;
     }
     &MIGRATIONS
 }
 
 /// Returns the version that this process reads and writes: [`SCHEMA_VERSION`], except in tests.
 pub fn known_version() -> u32 {
-    u32::try_from(scripts().len()).unwrap_or(u32::MAX)
+    u32::try_from(migrations().len()).unwrap_or(u32::MAX)
 }
 
-/// Migrates the file to this version's schema; refuses a newer one. Safe if several processes open at once.
-pub(super) fn migrate(connection: &mut Connection) -> Result<(), Trouble> {
-    migrate_by(connection, scripts())
+/// Migrates the file to this version's schema; refuses one that this version cannot read. Safe if several processes open at once.
+/// Returns the schema that the file has now.
+pub(super) fn migrate(connection: &mut Connection) -> Result<StoreSchema, Trouble> {
+    migrate_by(connection, migrations())
 }
 
-fn migrate_by(connection: &mut Connection, scripts: &[&str]) -> Result<(), Trouble> {
-    let known = u32::try_from(scripts.len()).unwrap_or(u32::MAX);
-    if version(connection)? == Some(known) {
-        return Ok(());
+fn migrate_by(connection: &mut Connection, migrations: &[Migration]) -> Result<StoreSchema, Trouble> {
+    let known = u32::try_from(migrations.len()).unwrap_or(u32::MAX);
+    if let Some(found) = usable(found(connection)?, known)? {
+        return Ok(found);
     }
     reached_by_thread(Point::MigrationSent);
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    transaction.execute_batch("CREATE TABLE IF NOT EXISTS semel_schema (version INTEGER NOT NULL) STRICT")?;
-    let found = version(&transaction)?.unwrap_or(0);
-    if found > known {
-        return Err(Trouble::NewerSchema(found));
+    transaction.execute_batch(
+        "CREATE TABLE IF NOT EXISTS semel_schema (version INTEGER NOT NULL, readable_from INTEGER NOT NULL) STRICT",
+    )?;
+    let found = found(&transaction)?;
+    if let Some(found) = usable(found, known)? {
+        return Ok(found);
     }
-    for script in &scripts[found as usize..] {
-        transaction.execute_batch(script)?;
+    let after = found.after(migrations).map_err(|needed| Trouble::NotFinished { found, needed })?;
+    for migration in &migrations[found.version as usize..] {
+        transaction.execute_batch(migration.script)?;
     }
     transaction.execute("DELETE FROM semel_schema", [])?;
-    transaction.execute("INSERT INTO semel_schema (version) VALUES (?1)", [known])?;
+    let row = [after.version, after.readable_from];
+    transaction.execute("INSERT INTO semel_schema (version, readable_from) VALUES (?1, ?2)", row)?;
     reached_by_thread(Point::MigrationWritten);
     transaction.commit()?;
     reached_by_thread(Point::MigrationCommitted);
-    Ok(())
+    Ok(after)
+}
+
+/// Returns the schema if there is nothing to migrate; `None` if it is older.
+fn usable(found: StoreSchema, known: u32) -> Result<Option<StoreSchema>, Trouble> {
+    match found.age(known) {
+        SchemaAge::Current | SchemaAge::Ahead => Ok(Some(found)),
+        SchemaAge::Older => Ok(None),
+        SchemaAge::Unreadable => Err(Trouble::NewerSchema(found)),
+    }
+}
+
+/// Makes the file readable from this version on only. Refuses one of another version.
+pub(super) fn finish(connection: &mut Connection) -> Result<StoreSchema, Trouble> {
+    finish_by(connection, known_version())
+}
+
+fn finish_by(connection: &mut Connection, known: u32) -> Result<StoreSchema, Trouble> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let found = found(&transaction)?;
+    if found.age(known) != SchemaAge::Current {
+        return Err(Trouble::NotFinishable(found));
+    }
+    let finished = StoreSchema { readable_from: found.version, ..found };
+    transaction.execute("UPDATE semel_schema SET readable_from = ?1", [finished.readable_from])?;
+    transaction.commit()?;
+    Ok(finished)
+}
+
+/// Returns the file's schema.
+pub(super) fn found(connection: &Connection) -> rusqlite::Result<StoreSchema> {
+    if version(connection)?.is_none() {
+        return Ok(StoreSchema::NONE);
+    }
+    let sql = "SELECT max(version), max(readable_from) FROM semel_schema";
+    connection.query_row(sql, [], |row| Ok(StoreSchema { version: row.get(0)?, readable_from: row.get(1)? }))
 }
 
 /// Returns the file's schema version; `None` if it has no schema yet.
@@ -287,8 +335,8 @@ pub(super) struct SchemaPart {
 /// Returns the parts that an unchanged file of this version has.
 pub(super) fn expected_parts(version: u32) -> rusqlite::Result<Vec<SchemaPart>> {
     let connection = Connection::open_in_memory()?;
-    for script in scripts().iter().take(version as usize) {
-        connection.execute_batch(script)?;
+    for migration in migrations().iter().take(version as usize) {
+        connection.execute_batch(migration.script)?;
     }
     parts(&connection)
 }
@@ -318,8 +366,6 @@ mod tests {
     use super::super::queries;
     use super::*;
 
-    const TWO_VERSIONS: [&str; 2] = [VERSION_1, NEXT_VERSION];
-
     fn opened() -> Connection {
         Connection::open_in_memory().expect("memory can be opened")
     }
@@ -327,19 +373,20 @@ mod tests {
     #[test]
     fn a_file_of_every_version_comes_forward_and_keeps_its_rows() {
         let key = "INSERT INTO semel_secrets VALUES ('key', x'01')";
-        for start in 0..=TWO_VERSIONS.len() {
+        for start in 0..=WITH_NEXT.len() {
             let mut connection = opened();
             if start > 0 {
-                assert!(migrate_by(&mut connection, &TWO_VERSIONS[..start]).is_ok(), "it is new");
+                assert!(migrate_by(&mut connection, &WITH_NEXT[..start]).is_ok(), "it is new");
                 connection.execute(key, []).expect("the table is there");
             }
-            assert!(migrate_by(&mut connection, &TWO_VERSIONS).is_ok(), "from {start}");
-            assert_eq!(version(&connection).expect("it has a version"), Some(2), "from {start}");
+            assert!(migrate_by(&mut connection, &WITH_NEXT).is_ok(), "from {start}");
+            let schema = found(&connection).expect("it has a schema");
+            assert_eq!(schema, StoreSchema { version: 2, readable_from: if start == 1 { 1 } else { 2 } });
             let parts = parts(&connection).expect("they can be read");
             assert!(parts.iter().any(|part| part.name == "semel_records.next"), "from {start}");
             let rows = connection.query_row("SELECT count(*) FROM semel_secrets", [], |row| row.get(0));
             assert_eq!(rows, Ok(i64::from(start > 0)), "from {start}");
-            assert!(migrate_by(&mut connection, &TWO_VERSIONS).is_ok(), "a second time changes nothing");
+            assert!(migrate_by(&mut connection, &WITH_NEXT).is_ok(), "a second time changes nothing");
         }
     }
 
@@ -350,7 +397,8 @@ mod tests {
         let before = parts(&connection).expect("they can be read");
         let broken =
             "CREATE TABLE semel_next (a INTEGER) STRICT; ALTER TABLE semel_nowhere ADD COLUMN next INTEGER;";
-        assert!(migrate_by(&mut connection, &[VERSION_1, broken]).is_err(), "there is no such table");
+        let broken = [MIGRATIONS[0], Migration { script: broken, readable_from: 1 }];
+        assert!(migrate_by(&mut connection, &broken).is_err(), "there is no such table");
         assert_eq!(version(&connection).expect("it has a version"), Some(1));
         assert_eq!(parts(&connection).expect("they can be read"), before);
     }
@@ -358,7 +406,7 @@ mod tests {
     #[test]
     fn schema_of_the_next_version_takes_writes_of_this_one() {
         let mut connection = opened();
-        assert!(migrate_by(&mut connection, &TWO_VERSIONS).is_ok(), "it is new");
+        assert!(migrate_by(&mut connection, &WITH_NEXT).is_ok(), "it is new");
         let claim = semel_testkit::sample::claim("k");
         let now = Timestamp::from_millis(1);
         let step = transition(None, &Event::Claim(claim.attempt), now);
@@ -367,12 +415,75 @@ mod tests {
         assert_eq!(queries::insert(&connection, &record), Ok(true));
     }
 
+    /// Migrates as the version before the next one does.
+    fn migrate_as_before(connection: &mut Connection) -> Result<StoreSchema, Trouble> {
+        migrate_by(connection, &MIGRATIONS)
+    }
+
+    #[test]
+    fn a_program_goes_forward_and_back_until_the_upgrade_is_finished() {
+        let mut connection = opened();
+        let both = StoreSchema { version: 2, readable_from: 1 };
+        assert_eq!(
+            migrate_as_before(&mut connection).ok(),
+            Some(StoreSchema { version: 1, readable_from: 1 }),
+            "a new file is finished"
+        );
+        for round in 0..2 {
+            assert_eq!(migrate_by(&mut connection, &WITH_NEXT).ok(), Some(both), "{round}");
+            assert_eq!(migrate_as_before(&mut connection).ok(), Some(both), "{round}: going back");
+        }
+        let next = StoreSchema { version: 2, readable_from: 2 };
+        for time in 0..2 {
+            assert_eq!(finish_by(&mut connection, 2).ok(), Some(next), "{time}");
+        }
+        assert_eq!(migrate_by(&mut connection, &WITH_NEXT).ok(), Some(next));
+        assert!(
+            matches!(migrate_as_before(&mut connection), Err(Trouble::NewerSchema(found)) if found == next)
+        );
+    }
+
+    #[test]
+    fn only_a_program_of_the_version_of_the_file_finishes_it() {
+        let mut connection = opened();
+        assert!(matches!(finish_by(&mut connection, 1), Err(Trouble::NotFinishable(StoreSchema::NONE))));
+        assert!(migrate_as_before(&mut connection).is_ok(), "it is new");
+        let one = StoreSchema { version: 1, readable_from: 1 };
+        assert!(matches!(finish_by(&mut connection, 2), Err(Trouble::NotFinishable(found)) if found == one));
+        let both = migrate_by(&mut connection, &WITH_NEXT).ok();
+        assert!(
+            matches!(finish_by(&mut connection, 1), Err(Trouble::NotFinishable(found)) if Some(found) == both)
+        );
+        assert_eq!(found(&connection).ok(), both, "nothing was changed");
+    }
+
+    #[test]
+    fn a_script_that_running_programs_could_not_live_with_is_not_run() {
+        let mut connection = opened();
+        let third = Migration { script: "ALTER TABLE semel_records DROP COLUMN next", readable_from: 2 };
+        let three = [WITH_NEXT[0], WITH_NEXT[1], third];
+        assert!(migrate_as_before(&mut connection).is_ok(), "it is new");
+        for _ in 0..2 {
+            let before = found(&connection).ok();
+            let refused = migrate_by(&mut connection, &three);
+            assert!(matches!(refused, Err(Trouble::NotFinished { needed: 2, .. })));
+            assert_eq!(found(&connection).ok(), before, "nothing was changed");
+            assert!(migrate_by(&mut connection, &WITH_NEXT).is_ok(), "the version in between does");
+        }
+        assert!(finish_by(&mut connection, 2).is_ok(), "it is of this version");
+        let third = StoreSchema { version: 3, readable_from: 2 };
+        assert_eq!(migrate_by(&mut connection, &three).ok(), Some(third));
+    }
+
     #[test]
     fn a_newer_schema_is_refused_and_left_alone() {
         let mut connection = opened();
         assert!(migrate(&mut connection).is_ok(), "it is new");
-        connection.execute("UPDATE semel_schema SET version = 99", []).expect("the table is there");
-        assert!(matches!(migrate(&mut connection), Err(Trouble::NewerSchema(99))));
+        connection
+            .execute("UPDATE semel_schema SET version = 99, readable_from = 98", [])
+            .expect("the table is there");
+        let expected = StoreSchema { version: 99, readable_from: 98 };
+        assert!(matches!(migrate(&mut connection), Err(Trouble::NewerSchema(found)) if found == expected));
         assert_eq!(version(&connection).expect("it has a version"), Some(99));
     }
 

@@ -2,12 +2,16 @@
 
 use std::path::PathBuf;
 
+use crate::store_schema::StoreSchema;
+
 /// An [`SqliteOpenError`](super::SqliteOpenError) without its path.
 pub(super) enum Trouble {
     Sqlite(rusqlite::Error),
     Damaged(String),
-    NewerSchema(u32),
+    NewerSchema(StoreSchema),
     OlderSchema(u32),
+    NotFinished { found: StoreSchema, needed: u32 },
+    NotFinishable(StoreSchema),
     NotDurable(String),
     Remains(PathBuf),
     Gone(PathBuf),

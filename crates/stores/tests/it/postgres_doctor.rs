@@ -64,10 +64,11 @@ async fn a_database_without_tables_gets_none_by_looking() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_newer_schema_is_named_with_both_versions() {
     let database = database().await;
-    sql(&database, "UPDATE semel_schema SET version = 99");
+    sql(&database, "UPDATE semel_schema SET version = 99, readable_from = 98");
     let examination = examine(&database.url()).await;
     assert!(failed(&examination, "schema"));
-    let expected = format!("version 99, newer than this program's version {SCHEMA_VERSION}");
+    let expected =
+        format!("version 99, newer than this program's version {SCHEMA_VERSION}, readable from 98");
     assert_eq!(
         (check(&examination, "schema").found.as_str(), examination.api_keys),
         (expected.as_str(), None)

@@ -5,9 +5,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use semel_core::{Change, Claim, Decision, Record, RecordId, State, Store, StoreAnswer, StoreError, Tier};
+use semel_core::{
+    Change, Claim, Decision, Record, RecordId, State, Store, StoreAnswer, StoreError, Tier, Upkeep,
+};
 use semel_stores::PostgresStore;
-use semel_stores::postgres::PostgresOptions;
+use semel_stores::doctor::{Examination, Health, UpkeepIntervals};
+use semel_stores::postgres::{DatabaseAddress, PostgresOptions, doctor};
 use semel_testkit::postgres::{Binaries, Cluster, Database};
 use semel_testkit::sample;
 use tempfile::TempDir;
@@ -311,4 +314,80 @@ async fn a_warning_at_login_is_not_taken_for_a_doubt_about_a_commit() {
     let store = open(&database.url(), &PostgresOptions::default()).await;
     let answer = store.claim(&sample::claim("k")).await.expect("it is decided");
     assert_eq!(answer.decision, Decision::Execute);
+}
+
+/// A database whose commits hang is read as well as any other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_reads_and_does_not_commit_is_found_by_a_commit() {
+    let bed = bed(&PostgresOptions::default()).await;
+    let address: DatabaseAddress = bed.database.url().parse().expect("it is an address");
+    let intervals =
+        UpkeepIntervals { sweep_interval: Duration::from_secs(60), reap_interval: Duration::from_secs(60) };
+    let examine = async || doctor::examine(&address, &PostgresOptions::default(), &intervals).await;
+    let health = |told: &Examination, name: &str| {
+        let check = told.checks.iter().find(|check| check.name == name);
+        check.map(|check| (check.found.clone(), check.health.clone()))
+    };
+    let told = examine().await;
+    for name in ["commits", "standbys"] {
+        let (found, health) = health(&told, name).expect("it is checked");
+        assert!(matches!(health, Health::Fail(_)), "{name}: {found}");
+    }
+    bed.store.now().await.expect("it reads");
+    let committing = tokio::spawn({
+        let store = bed.store.clone();
+        async move { store.try_commit().await }
+    });
+    assert!(bed.waits(&committing).await, "nobody takes it for ready");
+    bed.set("ALTER SYSTEM RESET synchronous_standby_names");
+    eventually(|| bed.store.try_commit()).await;
+    let _ = committing.await.expect("it does not panic");
+    let told = examine().await;
+    assert_eq!(health(&told, "commits").expect("it is checked").1, Health::Ok);
+    assert_eq!(health(&told, "standbys"), None, "there is none, and none is demanded");
+    let tables = "SELECT count(*) FROM semel_records";
+    assert_eq!(bed.database.sql(tables).expect("it reads"), "1", "nothing is left behind");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn standbys_are_shown_with_their_lag_and_counted_for_every_role() {
+    let cluster = Cluster::start().expect("a server can be started");
+    let database = cluster.create_database().expect("a database can be made");
+    drop(open(&database.url(), &PostgresOptions::default()).await);
+    let intervals =
+        UpkeepIntervals { sweep_interval: Duration::from_secs(60), reap_interval: Duration::from_secs(60) };
+    let examine = async |url: &str| {
+        let address = url.parse().expect("it is an address");
+        let told = doctor::examine(&address, &PostgresOptions::default(), &intervals).await;
+        let check = told.checks.iter().find(|check| check.name == "standbys").cloned();
+        (told.tier, check.expect("there are standbys"))
+    };
+    let slot = "SELECT pg_create_physical_replication_slot('away', true)";
+    cluster.server().sql("postgres", slot).expect("it is made");
+    let (tier, check) = examine(&database.url()).await;
+    assert_eq!(tier, Some(Tier::Two), "a standby that is away may still take over");
+    assert!(check.found.contains("1 away") && matches!(check.health, Health::Warn(_)), "{check:?}");
+    let drop_slot = "SELECT pg_drop_replication_slot('away')";
+    cluster.server().sql("postgres", drop_slot).expect("it is dropped");
+
+    let _standby = Standby::start(&cluster);
+    let states = "SELECT string_agg(sync_state, ',') FROM pg_stat_replication WHERE state = 'streaming'";
+    until(cluster.server(), "postgres", states, "async").await;
+    let (_, check) = examine(&database.url()).await;
+    assert!(check.found.starts_with("standby streaming, async, "), "{check:?}");
+    for statement in [
+        "CREATE ROLE plain LOGIN PASSWORD 'plain-secret'",
+        "GRANT USAGE ON SCHEMA public TO plain",
+        "GRANT SELECT ON ALL TABLES IN SCHEMA public TO plain",
+    ] {
+        database.sql(statement).expect("its owner may");
+    }
+    let (_, host) = database
+        .url()
+        .split_once('@')
+        .map(|(login, rest)| (login.to_owned(), rest.to_owned()))
+        .expect("it has a login");
+    let (tier, check) = examine(&format!("postgres://plain:plain-secret@{host}")).await;
+    assert_eq!(tier, Some(Tier::Two), "its number is no secret");
+    assert!(matches!(&check.health, Health::Warn(advice) if advice.contains("pg_monitor")), "{check:?}");
 }

@@ -53,12 +53,15 @@ async fn many_stores_open_an_empty_database_at_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_newer_schema_is_refused_and_left_alone() {
     let database = database().await;
-    database.sql("UPDATE semel_schema SET version = 99").expect("it is there");
+    database.sql("UPDATE semel_schema SET version = 99, readable_from = 98").expect("it is there");
     for error in [
         refuse(&database.url()).await,
         migrate_database(&address(&database.url())).await.expect_err("it is refused"),
     ] {
-        assert!(matches!(error, PostgresOpenError::NewerSchema { found: 99, .. }), "{error}");
+        assert!(
+            matches!(error, PostgresOpenError::NewerSchema { found: 99, readable_from: 98, .. }),
+            "{error}"
+        );
         assert!(error.to_string().contains("run the version of Semel that wrote it"), "{error}");
     }
     assert_eq!(database.sql("SELECT version FROM semel_schema").expect("it is there"), "99");
@@ -130,7 +133,9 @@ async fn a_role_without_create_is_refused_with_advice_until_another_migrates() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_migration_that_others_keep_waiting_gives_up_and_changes_nothing() {
     let database = empty();
-    database.sql("CREATE TABLE semel_schema (version bigint NOT NULL)").expect("its owner may");
+    database
+        .sql("CREATE TABLE semel_schema (version bigint NOT NULL, readable_from bigint NOT NULL)")
+        .expect("its owner may");
     let other = client(&database.url()).await;
     other.batch_execute("BEGIN; LOCK TABLE semel_schema IN SHARE MODE").await.expect("nobody else has it");
     let error = refuse(&database.url()).await;

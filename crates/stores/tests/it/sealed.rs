@@ -11,8 +11,8 @@ use semel_core::reseal::{KeyUse, Resealed, ResealedBatch};
 use semel_core::vault::{Sealed, SealedKind, Sealing};
 use semel_core::{
     Backend, Change, Claim, Decision, Evidence, Fence, OperationId, OperationName, Plaintext, Principal,
-    Reason, Record, RecordId, Records, Scope, Statement, Store, StoredRequest, StoredResult, Vault,
-    VaultError, Waiting, WaitingFilter,
+    Reason, Record, RecordId, Records, Statement, Store, StoredRequest, StoredResult, Vault, VaultError,
+    Waiting, WaitingFilter,
 };
 use semel_stores::encryption::{AesVault, Rotated, Rotation, RotationStep, SealedStore};
 use semel_stores::{MemoryStore, PostgresStore, SqliteStore};
@@ -373,7 +373,7 @@ async fn response_of_another_caller_is_not_opened() {
         let stranger = Principal::new("globex", "mallory").expect("these are names");
         let foreign = store.find_own(claim.operation_id, &stranger).await.expect("it reads");
         assert_eq!((foreign.record, opened.load(Ordering::SeqCst)), (None, before));
-        let own = store.find_own(claim.operation_id, &claim.scope.principal).await.expect("it reads");
+        let own = store.find_own(claim.operation_id, claim.scope.principal()).await.expect("it reads");
         assert!(own.record.is_some() && opened.load(Ordering::SeqCst) == before + 1);
     }
 }
@@ -406,8 +406,8 @@ async fn a_new_attempt_under_a_new_name_of_the_operation_brings_a_request_that_o
         );
         let renamed = OperationName::new("payments.make").expect("it is a name");
         let fresh = for_later("one");
-        let scope = Scope { operation: renamed, ..fresh.scope.clone() };
-        let fresh = Claim { former: vec![fresh.scope.operation.clone()], scope, ..fresh };
+        let scope = fresh.scope.under(renamed);
+        let fresh = Claim { former: vec![fresh.scope.operation().clone()], scope, ..fresh };
         let again = store.claim(&fresh).await.expect("it is decided").record.expect("it is there");
         assert_eq!((again.id, again.operation_id), (record.id, record.operation_id));
         assert_eq!(Some(waiting(&store).await.remove(0).request), fresh.request);

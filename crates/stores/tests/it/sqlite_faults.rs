@@ -85,9 +85,9 @@ fn a_newer_schema_is_refused_and_left_alone() {
     let path = folder.path().join("semel.db");
     drop(open(folder.path()));
     let file = Connection::open(&path).expect("the file opens");
-    file.execute("UPDATE semel_schema SET version = 99", []).expect("the table is there");
+    file.execute("UPDATE semel_schema SET version = 99, readable_from = 98", []).expect("the table is there");
     let error = refuse(&path);
-    assert!(matches!(error, SqliteOpenError::NewerSchema { found: 99, .. }), "{error}");
+    assert!(matches!(error, SqliteOpenError::NewerSchema { found: 99, readable_from: 98, .. }), "{error}");
     assert!(error.to_string().contains("run the version of Semel that wrote it"), "{error}");
     let version: u32 =
         file.query_row("SELECT version FROM semel_schema", [], |row| row.get(0)).expect("still there");
@@ -456,7 +456,7 @@ async fn record_of_another_caller_is_not_read() {
     let file = Connection::open(folder.path().join("semel.db")).expect("the file opens");
     let poison = "UPDATE semel_records SET reason = 'nonsense'";
     assert_eq!(file.execute(poison, []).expect("it runs"), 1);
-    let own = store.find_own(claim.operation_id, &claim.scope.principal).await;
+    let own = store.find_own(claim.operation_id, claim.scope.principal()).await;
     assert!(matches!(own, Err(StoreError::Corrupt(_))), "whoever reads it notices");
     let stranger = Principal::new("globex", "mallory").expect("these are names");
     let foreign = store.find_own(claim.operation_id, &stranger).await.expect("nobody looks into it");

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use semel_core::{
-    AgedRecord, Census, Change, Claim, Filter, Item, Note, NoteTaken, OperationId, OperationName, Principal,
-    Progress, Record, RecordId, RecordPage, Records, ReferenceEntry, Snapshot, Store, StoreAnswer,
+    AgedRecord, Census, Change, Claim, Filter, Formats, Item, Note, NoteTaken, OperationId, OperationName,
+    Principal, Progress, Record, RecordId, RecordPage, Records, ReferenceEntry, Snapshot, Store, StoreAnswer,
     StoreError, StoredRequest, Tier, Timestamp, Upkeep, WaitingFilter, WaitingPage,
 };
 use semel_stores::MemoryStore;
@@ -72,6 +72,10 @@ impl Store for WithoutReferences {
     fn tier(&self) -> Tier {
         self.0.tier()
     }
+
+    fn formats(&self) -> Formats {
+        self.0.formats()
+    }
 }
 
 #[async_trait::async_trait]
@@ -90,6 +94,10 @@ impl Upkeep for WithoutReferences {
 
     async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
         self.0.due_to_reconcile(limit).await
+    }
+
+    async fn try_commit(&self) -> Result<(), StoreError> {
+        self.0.try_commit().await
     }
 }
 

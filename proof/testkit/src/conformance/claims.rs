@@ -51,7 +51,7 @@ pub(super) async fn a_request_is_compared_in_the_version_of_its_record(subject: 
         Claim { attempt: Attempt { fingerprint, ..claim.attempt }, ..claim }
     };
     let first = sample::fingerprint;
-    let both = |body: &str| sample::later_fingerprint(body).with_former(first(body));
+    let both = |body: &str| sample::later_fingerprint(body).with_other(first(body));
     let (claim, _) = complete(&*store, "older", "ok").await;
     let older = read(&*store, &sample::id(&claim)).await;
     assert_eq!(older.head.fingerprint, first(body));

@@ -44,9 +44,9 @@ pub(super) async fn a_record_says_why_and_what_it_made(subject: &dyn Subject) {
     let claimed = acquire(&*store, &claim).await;
     assert_eq!(claimed.id, sample::id(&claim));
     assert_eq!(claimed.operation_id, claim.operation_id);
-    assert_eq!(claimed.principal, claim.scope.principal);
-    assert_eq!(claimed.operation, claim.scope.operation);
-    assert_eq!(claimed.key_hash_prefix, claim.scope.key.hash_prefix());
+    assert_eq!(&claimed.principal, claim.scope.principal());
+    assert_eq!(&claimed.operation, claim.scope.operation());
+    assert_eq!(claimed.key_hash_prefix, claim.scope.key().hash_prefix());
     assert_eq!(claimed.head.reason, Reason::Claimed);
     assert_eq!(claimed.head.terms, claim.attempt.terms);
     assert_eq!(claimed.head.fingerprint, claim.attempt.fingerprint);
@@ -121,7 +121,7 @@ pub(super) async fn a_record_is_found_by_its_operation_id(subject: &dyn Subject)
         let principal = semel_core::Principal::new(tenant, caller).expect("these are names");
         store.find_own(id, &principal).await.expect("the store reads").record
     };
-    let principal = &claim.scope.principal;
+    let principal = claim.scope.principal();
     assert_eq!(own(claim.operation_id, principal.tenant(), principal.caller()).await, found);
     assert_eq!(own(claim.operation_id, principal.tenant(), "somebody else").await, None);
     assert_eq!(own(claim.operation_id, "somebody else", principal.caller()).await, None);

@@ -29,7 +29,7 @@ pub(super) async fn a_business_reference_is_held_by_one_command(subject: &dyn Su
     let answer = store.claim(&second).await.expect("the store takes claims");
     assert_eq!((answer.decision, answer.record), (Decision::Duplicate, None));
     let holder = answer.holder.expect("the holder is named");
-    assert_eq!((holder.operation_id, holder.principal), (first.operation_id, first.scope.principal));
+    assert_eq!((holder.operation_id, &holder.principal), (first.operation_id, first.scope.principal()));
     let nothing = store.get(&sample::id(&second)).await.expect("the store reads").record;
     assert_eq!(nothing, None, "the key is not used up");
 

@@ -322,7 +322,7 @@ enum Launch {
 }
 
 /// Returns an address on which no process listens; another process may still take it first.
-pub(super) fn free_address() -> Result<SocketAddr, Error> {
+pub fn free_address() -> Result<SocketAddr, Error> {
     ports::listen().and_then(|listener| listener.local_addr()).map_err(|error| Error::new(error.to_string()))
 }
 

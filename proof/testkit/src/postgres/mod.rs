@@ -26,9 +26,10 @@ mod supervisor;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 pub use binaries::Binaries;
-pub use cluster::Cluster;
+pub use cluster::{Cluster, free_address};
 pub use pgbouncer::PgBouncer;
 pub use server::{Database, Server};
+pub use supervisor::user_for_servers;
 
 /// Variable with the URL of the server that all tests of a run share; `cargo xtask test` sets it.
 pub const SHARED_URL: &str = "SEMEL_TEST_PG_URL";

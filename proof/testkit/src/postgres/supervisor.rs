@@ -123,9 +123,9 @@ fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Returns the user for servers: they refuse to run as root, and then run as `postgres`, or else as the user
-/// `nobody`.
-fn user_for_servers() -> Result<Option<(u32, u32)>, Error> {
+/// Returns the user and group for servers: they refuse to run as root, and then run as `postgres`, or else as the user
+/// `nobody`. `None` if this process is not root.
+pub fn user_for_servers() -> Result<Option<(u32, u32)>, Error> {
     let me = Path::new("/proc/self").metadata();
     let me = me.map_err(|error| Error::new(format!("/proc is needed to run private servers: {error}")))?;
     if me.uid() != 0 {

@@ -131,7 +131,7 @@ pub(super) fn of_tables(look: &OpenedFile<'_>) -> Vec<Check> {
 /// Checks that every table, column, index and trigger exists, unchanged.
 fn parts(look: &OpenedFile<'_>) -> rusqlite::Result<Check> {
     let name = "indexes";
-    let expected = schema::expected_parts(look.version)?;
+    let expected = schema::expected_parts(look.schema.version)?;
     let found = schema::parts(&look.connection)?;
     let wrong: Vec<&SchemaPart> = expected.iter().filter(|part| !found.contains(part)).collect();
     if wrong.is_empty() {
