@@ -176,12 +176,12 @@ impl Bulk {
             exclude: &[],
         };
         Some(Command {
-            scope: Scope {
-                principal: whole.principal.clone(),
-                operation: self.operation.clone(),
-                key: KeyRules::default().parse([key.as_bytes()]).ok()??,
-            },
-            fingerprint: input.fingerprint(),
+            scope: Scope::new(
+                whole.principal.clone(),
+                self.operation.clone(),
+                KeyRules::default().parse([key.as_bytes()]).ok()??,
+            ),
+            fingerprint: input.fingerprint_for(self.store.formats()),
             business_reference: None,
             former: Arc::default(),
             policy: self.policy.clone(),

@@ -28,8 +28,10 @@ use crate::outbox::{EventId, InvalidKind};
 use crate::reply::{Answered, FailedReply, Failure, IntoReply, Reply};
 use crate::seals::Seals;
 use crate::settle::{
-    Settled, SettlingAuthority, attempt, decided, executed, failed, in_progress, rolled_back, written,
+    Settled, SettlingAuthority, attempt, executed, failed, found_committed, in_progress, not_claimed,
+    rolled_back, written,
 };
+use crate::unknown;
 use joined::{Joined, LentConnection};
 pub use phases::{PgRun, PostgresPhases};
 use transaction::{OpenTransaction, RolledBack};
@@ -251,7 +253,7 @@ impl PostgresTransactions {
                 Ok(Begun { tx, record, now, is_first })
             }
             answer => Err(Box::new(match tx.commit().await {
-                Ok(()) => decided(self.seals.answer(answer)),
+                Ok(()) => not_claimed(claim, self.seals.answer(answer)),
                 Err(error) => not_begun(&error),
             })),
         }
@@ -404,18 +406,18 @@ impl PostgresTransactions {
                         // should have waited for.
                         let (record, now) = (record.clone(), answer.now);
                         if self.confirm(tx, &record).await {
-                            return executed(self.seals.opened(record), now, reply);
+                            return found_committed(self.seals.opened(record), now, reply);
                         }
                     }
                     _ => {
                         let _ = tx.commit().await;
-                        return decided(self.seals.answer(answer));
+                        return not_claimed(claim, self.seals.answer(answer));
                     }
                 }
             }
             tokio::time::sleep(Duration::from_millis(20 << question)).await;
         }
-        tracing::error!(operation = %command.scope.operation, "the connection was lost during a COMMIT, whose outcome is unknown");
+        tracing::error!(operation = %command.scope.operation(), "the connection was lost during a COMMIT, whose outcome is unknown");
         Transacted::InDoubt
     }
 
@@ -433,7 +435,7 @@ impl PostgresTransactions {
             RolledBack::Certainly => nothing,
             RolledBack::Lost => self.lost(command, claim, nothing).await,
             RolledBack::EndedBefore => {
-                tracing::error!(operation = %command.scope.operation, "the work ended its transaction itself");
+                tracing::error!(operation = %command.scope.operation(), "the work ended its transaction itself");
                 self.record_unknown(claim).await;
                 Transacted::InDoubt
             }
@@ -445,10 +447,14 @@ impl PostgresTransactions {
         let recording = async {
             let ClaimedTransaction { mut tx, answer, .. } = self.claim(claim, QUESTION_WAIT).await?;
             let own = answer.record.filter(|record| record.head.token == claim.attempt.token);
-            let Some(record) = own else { return Ok(()) };
-            let unknown = Change::abandon(record.head.fence(), Reason::HandlerUnsure);
-            store::apply(&mut tx.joined(), &record.id, &unknown, 0).await?;
-            self.commit(tx).await
+            let Some(record) = own else { return Ok::<(), DbError>(()) };
+            let abandon = Change::abandon(record.head.fence(), Reason::HandlerUnsure);
+            let answer = store::apply(&mut tx.joined(), &record.id, &abandon, 0).await?;
+            self.commit(tx).await?;
+            if let Some(answer) = answer {
+                unknown::observe(&record.operation, &answer, Some(&abandon));
+            }
+            Ok(())
         };
         if let Err(error) = recording.await {
             // If the work committed the claim, its lease expires later.
@@ -469,7 +475,7 @@ impl PostgresTransactions {
             }
         }
         tracing::error!(
-            operation = %command.scope.operation,
+            operation = %command.scope.operation(),
             "a session was lost; whether another one has executed its command since is unknown"
         );
         Transacted::InDoubt

@@ -4,9 +4,9 @@
 use semel_core::outbox::Tried;
 use semel_core::transition::Verdict;
 use semel_core::{
-    Change, Claim, Clock, Command, Decision, Event, Fence, Head, Ids, Note, Outcome, Policy, RandomIds,
-    Reason, Record, Settlement, StoreAnswer, StoredResult, SystemClock, Timestamp, Transacted, Write,
-    transition,
+    Change, Claim, Clock, Command, Decision, Event, Fence, Fingerprint, Head, Ids, Note, Outcome, Policy,
+    RandomIds, Reason, Record, Settlement, StoreAnswer, StoredResult, SystemClock, Timestamp, Transacted,
+    Write, transition,
 };
 
 use crate::reply::Reply;
@@ -107,9 +107,14 @@ impl Settled {
     }
 }
 
-/// Returns the outcome of a claim that must not execute.
+/// Returns the outcome of a claim that must not execute. An expired lease that the claim carried out is counted.
+pub(crate) fn not_claimed(claim: &Claim, answer: StoreAnswer) -> Transacted {
+    unknown::observe(claim.scope.operation(), &answer, None);
+    decided(answer)
+}
+
+/// Returns the outcome that an answer shows to a request that does not execute the command.
 pub(crate) fn decided(answer: StoreAnswer) -> Transacted {
-    unknown::observe(&answer, None);
     Transacted::Decided {
         decision: answer.decision,
         record: answer.record.map(Box::new),
@@ -131,6 +136,22 @@ pub(crate) fn executed(record: Record, now: Timestamp, reply: &Reply) -> Transac
     }
 }
 
+/// Returns the outcome of a commit that was asked about, with its record as it is now. A deferred command may have been settled
+/// since, or have become unknown: its client then gets what the record has, and not the reply for the time until then.
+pub(crate) fn found_committed(record: Record, now: Timestamp, reply: &Reply) -> Transacted {
+    if reply.deferral().is_some() && record.head.reason != Reason::Deferred {
+        return seen(record.head.fingerprint, Some(record), now);
+    }
+    executed(record, now, reply)
+}
+
+/// Returns the outcome that the record shows to a request with this fingerprint.
+pub(crate) fn seen(fingerprint: Fingerprint, found: Option<Record>, now: Timestamp) -> Transacted {
+    let look = Event::Look { fingerprint };
+    let decision = transition(found.as_ref().map(|found| &found.head), &look, now).decision;
+    decided(StoreAnswer { decision, record: found, now, holder: None, lapse: None })
+}
+
 /// Returns the outcome of a command that was rolled back, with this reply for the client.
 pub(crate) fn rolled_back(reply: &Reply) -> Transacted {
     Transacted::RolledBack { response: reply.whole(), problem: reply.problem() }
@@ -144,4 +165,73 @@ pub(crate) fn failed() -> Transacted {
 /// Returns the outcome of a command that another transaction, which cannot be read, is executing.
 pub(crate) fn in_progress() -> Transacted {
     Transacted::Decided { decision: Decision::Wait, record: None, holder: None, now: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use http::StatusCode;
+    use semel_core::State;
+    use semel_testkit::sample;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
+
+    fn claimed() -> Record {
+        let command = Command {
+            scope: sample::scope("key"),
+            fingerprint: sample::fingerprint("{}"),
+            business_reference: None,
+            former: Arc::default(),
+            policy: Arc::new(Policy::default()),
+            trace: None,
+        };
+        let claim = attempt(&command);
+        let made = transition(None, &Event::Claim(claim.attempt), NOW);
+        Record::after(None, made.write, Some(&claim), None, NOW).expect("a first claim makes a record")
+    }
+
+    fn after(record: &Record, change: &Change, now: Timestamp) -> Record {
+        let made = transition(Some(&record.head), change.event(), now);
+        Record::after(Some(record), made.write, None, change.result(), now).expect("the change counts")
+    }
+
+    fn later() -> Reply {
+        Reply::new(StatusCode::ACCEPTED).deferred(Duration::from_secs(60))
+    }
+
+    #[test]
+    fn a_lost_commit_of_a_deferred_command_is_answered_by_the_record_as_it_is_now() {
+        let claimed = claimed();
+        let deferred = after(&claimed, &Change::defer(claimed.head.fence(), Duration::from_secs(60)), NOW);
+        let open = found_committed(deferred.clone(), NOW, &later());
+        assert!(matches!(&open, Transacted::Deferred { response, .. } if response.status == 202), "{open:?}");
+
+        let reply = Reply::new(StatusCode::CREATED).body("charged");
+        let settled = after(&deferred, &completion(&Policy::default(), deferred.head.fence(), &reply), NOW);
+        let told = found_committed(settled.clone(), NOW, &later());
+        assert!(
+            matches!(&told, Transacted::Decided { decision: Decision::Replay, record: Some(record), .. }
+                if **record == settled),
+            "{told:?}"
+        );
+
+        let late = Timestamp::from_millis(NOW.as_millis() + 61_000);
+        let unknown = after(&deferred, &Change::abandon(deferred.head.fence(), Reason::HandlerUnsure), late);
+        assert!(matches!(unknown.head.state, State::Unknown { .. }));
+        let told = found_committed(unknown, late, &later());
+        assert!(matches!(&told, Transacted::Decided { decision: Decision::Reconcile, .. }), "{told:?}");
+    }
+
+    #[test]
+    fn a_lost_commit_of_finished_work_is_answered_by_its_own_reply() {
+        let reply = Reply::new(StatusCode::CREATED).body("charged");
+        let claimed = claimed();
+        let settled = after(&claimed, &completion(&Policy::default(), claimed.head.fence(), &reply), NOW);
+        let told = found_committed(settled, NOW, &reply);
+        assert!(matches!(&told, Transacted::Executed { response, .. } if response.status == 201), "{told:?}");
+    }
 }

@@ -29,7 +29,8 @@ use crate::outbox::{EventId, InvalidKind};
 use crate::reply::{Answered, FailedReply, Failure, IntoReply, Reply};
 use crate::seals::Seals;
 use crate::settle::{
-    Settled, SettlingAuthority, attempt, decided, executed, failed, in_progress, rolled_back, written,
+    Settled, SettlingAuthority, attempt, executed, failed, found_committed, in_progress, not_claimed,
+    rolled_back, written,
 };
 use alarm::Alarm;
 pub use phases::{SqlitePhases, SqliteRun};
@@ -225,7 +226,7 @@ impl SqliteTransactions {
         let StoreAnswer { decision: Decision::Execute, record: Some(record), .. } = &claimed else {
             transaction.commit()?;
             self.file.check()?;
-            return Ok(decided(self.seals.answer(claimed)));
+            return Ok(not_claimed(claim, self.seals.answer(claimed)));
         };
         let fault = |why: &str| {
             tracing::error!(operation_id = %record.operation_id, "{why}: rolled back");
@@ -425,7 +426,7 @@ impl SqliteTransactions {
         };
         match look() {
             Ok((Some(record), now)) if record.head.token == claim.attempt.token => {
-                executed(self.seals.opened(record), now, reply)
+                found_committed(self.seals.opened(record), now, reply)
             }
             Ok(_) => Transacted::Unavailable,
             Err(error) => {

@@ -11,6 +11,7 @@
 mod handed;
 mod kept;
 mod line;
+mod steps;
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -131,6 +132,17 @@ pub enum SendError {
     MaybeSent(String),
 }
 
+impl SendError {
+    /// Returns the name of the error's kind in logs.
+    const fn kind(&self) -> &'static str {
+        match self {
+            SendError::Overloaded => "overloaded",
+            SendError::NeverSent(_) => "never_sent",
+            SendError::MaybeSent(_) => "maybe_sent",
+        }
+    }
+}
+
 /// HTTP/2 connection, which carries any number of requests.
 #[derive(Clone)]
 struct Http2 {
@@ -218,6 +230,19 @@ impl Upstream {
     /// Sends a request.
     pub async fn send(
         self: &Arc<Self>,
+        request: Request<Body>,
+        purpose: Purpose<'_>,
+    ) -> Result<Response<Body>, SendError> {
+        steps::begun(purpose, &self.authority);
+        let begun = steps::begin(purpose);
+        let sent = self.send_in_place(request, purpose).await;
+        steps::ended(purpose, &sent, begun);
+        sent
+    }
+
+    /// Sends a request, if there is a place for it.
+    async fn send_in_place(
+        self: &Arc<Self>,
         mut request: Request<Body>,
         purpose: Purpose<'_>,
     ) -> Result<Response<Body>, SendError> {
@@ -258,7 +283,7 @@ impl Upstream {
         for _ in 0..MAX_STALE {
             let (mut line, kept) = match owner.as_ref().and_then(|owner| self.take_idle(owner)) {
                 Some(line) => (line, true),
-                None => (self.connect_http1().await?, false),
+                None => (self.connect_http1(purpose).await?, false),
             };
             if !kept && line.sender.ready().await.is_err() {
                 let closed = "the connection was closed as soon as it was made";
@@ -343,7 +368,7 @@ impl Upstream {
         // trailers`.
         request.headers_mut().remove(CONNECTION);
         *request.uri_mut() = self.absolute(request.uri(), host.as_ref())?;
-        let mut connection = self.http2(owner).await?;
+        let mut connection = self.http2(owner, purpose).await?;
         let sender = &mut connection.sender;
         if sender.ready().await.is_err() {
             return Err(never_sent("the connection was closed"));
@@ -391,9 +416,14 @@ impl Upstream {
 
     /// Connects, and performs the TLS handshake if there is one. No byte of any request is sent before its
     /// end.
-    async fn connect(&self) -> Result<UpstreamConnection, SendError> {
+    async fn connect(&self, purpose: Purpose<'_>) -> Result<UpstreamConnection, SendError> {
+        let begun = steps::begin(purpose);
         match tokio::time::timeout(self.connect_time, self.reach()).await {
-            Ok(connected) => connected.map_err(|error| never_sent(error.to_string())),
+            Ok(Ok(connection)) => {
+                steps::connected(purpose, begun);
+                Ok(connection)
+            }
+            Ok(Err(error)) => Err(never_sent(error.to_string())),
             Err(_) => Err(never_sent("no connection could be made in time")),
         }
     }
@@ -414,20 +444,20 @@ impl Upstream {
         Ok(UpstreamConnection::Encrypted(Box::new(stream), socket))
     }
 
-    async fn connect_http1(&self) -> Result<Http1, SendError> {
-        match self.connect().await? {
+    async fn connect_http1(&self, purpose: Purpose<'_>) -> Result<Http1, SendError> {
+        match self.connect(purpose).await? {
             UpstreamConnection::Plain(socket) => start_http1(Wire(socket.clone()), socket, true).await,
             UpstreamConnection::Encrypted(stream, socket) => start_http1(stream, socket, false).await,
         }
     }
 
     /// Returns the owner's HTTP/2 connection, or makes a new one.
-    async fn http2(&self, owner: Option<Owner>) -> Result<Http2, SendError> {
+    async fn http2(&self, owner: Option<Owner>, purpose: Purpose<'_>) -> Result<Http2, SendError> {
         let current = owner.as_ref().and_then(|owner| self.streams.take(owner));
         let is_good = |http2: &Http2| !http2.sender.is_closed() && !http2.is_retired.load(Ordering::SeqCst);
         let connection = match current.filter(is_good) {
             Some(connection) => connection,
-            None => match self.connect().await? {
+            None => match self.connect(purpose).await? {
                 UpstreamConnection::Plain(socket) => {
                     start_http2(TokioIo::new(Wire(socket)), self.connect_time).await?
                 }

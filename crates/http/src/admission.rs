@@ -15,7 +15,7 @@ pub(crate) async fn admit(shared: &Shared, command: &CommandRequest) -> Result<R
         tracing::warn!(%error, "a quota could not be checked: nothing is run");
         Box::new(problems::store_unavailable(policy))
     };
-    let principal = &command.command.scope.principal;
+    let principal = command.command.scope.principal();
     let used_up = match quotas.new_key(principal).await.map_err(unavailable)? {
         Ok(new_key) => return Ok(new_key),
         Err(used_up) => used_up,

@@ -68,7 +68,8 @@ impl Answer {
         answer
     }
 
-    /// Makes the answer that tells a problem in this profile.
+    /// Makes the answer that tells a problem in this profile. The document names the operation, and no header field does: that
+    /// field marks an answer of the command itself.
     pub(crate) fn problem(problem: &Problem, profile: Profile) -> Answer {
         let mut answer = Answer::new(Body::full(problem.to_json(profile)));
         answer.facts.code = Some(problem.kind.code());
@@ -82,9 +83,6 @@ impl Answer {
         headers.insert(LINK, headers::ascii(&described_by));
         if let Some(delay) = problem.retry_after {
             headers.insert(RETRY_AFTER, headers::retry_after(delay));
-        }
-        if let Some(id) = problem.operation_id {
-            headers::name_operation(headers, id);
         }
         answer
     }
@@ -137,4 +135,23 @@ impl Answer {
 /// Makes the response that tells a problem in this profile, with the header fields that belong to it.
 pub fn problem(problem: &Problem, profile: Profile) -> Response<Body> {
     Answer::problem(problem, profile).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use semel_core::problem::ProblemKind;
+    use semel_core::{Clock, Ids, RandomIds, SystemClock};
+
+    use super::*;
+
+    #[test]
+    fn no_problem_is_marked_as_an_answer_of_the_command_itself() {
+        let id = RandomIds.operation_id(SystemClock.now());
+        for kind in ProblemKind::ALL {
+            for profile in [Profile::Ietf, Profile::Stripe] {
+                let told = problem(&Problem::new(kind, "why").about(id), profile);
+                assert_eq!(told.headers().get(headers::OPERATION_ID), None, "{kind:?}");
+            }
+        }
+    }
 }

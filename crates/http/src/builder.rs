@@ -12,8 +12,7 @@ use semel_core::path::{PathException, PathExceptions};
 use semel_core::quota::{Limits, Usage};
 use semel_core::store::CALL_DEADLINE;
 use semel_core::{
-    Clock, Evidence, Fingerprint, FingerprintInput, Ids, OperationName, Policy, Principal, RandomIds, Store,
-    SystemClock, Tracer,
+    Clock, Evidence, Ids, OperationName, Policy, Principal, RandomIds, Store, SystemClock, Tracer,
 };
 use tokio::sync::Notify;
 use tower::Service;
@@ -21,6 +20,7 @@ use tower::Service;
 use crate::ask::{self, Ask};
 use crate::body::{Body, BodyRoom, BoxError};
 use crate::cache::ReplayCache;
+use crate::command;
 use crate::holds::HoldBoard;
 use crate::identity::{self, Authenticated, Authorize, Denied, Identify, Identifying};
 use crate::late::MAX_LISTENERS;
@@ -30,8 +30,9 @@ use crate::operation::{ConfigError, Operation};
 use crate::operations::Operations;
 use crate::quotas::Quotas;
 use crate::running::Running;
-use crate::shared::{BeforeKeeping, Shared};
+use crate::shared::{BeforeKeeping, ComputeFingerprint, Shared};
 use crate::shares::Shares;
+use crate::store_return::StoreReturn;
 
 impl IdempotencyLayer {
     /// Returns a builder of a layer on this store.
@@ -52,7 +53,7 @@ pub struct Builder<T = IdempotencyLayer> {
     operations: Vec<Operation>,
     passing: Vec<(String, PathExceptions)>,
     calls: Vec<String>,
-    fingerprint: fn(&FingerprintInput<'_>) -> Fingerprint,
+    fingerprint: ComputeFingerprint,
     cache_bytes: u64,
     body_bytes: usize,
     answer_bytes: usize,
@@ -85,7 +86,7 @@ impl<T> Builder<T> {
             operations: Vec::new(),
             passing: Vec::new(),
             calls: Vec::new(),
-            fingerprint: |input| input.fingerprint(),
+            fingerprint: command::default_fingerprint,
             cache_bytes: 64 << 20,
             body_bytes: 512 << 20,
             answer_bytes: 512 << 20,
@@ -439,9 +440,9 @@ impl<T> Builder<T> {
         self
     }
 
-    /// Replaces the fingerprint of the current version, for tests of a change of version with live records.
+    /// Replaces the computation of fingerprints, for tests of a change of version with live records.
     #[doc(hidden)]
-    pub fn fingerprint(mut self, fingerprint: fn(&FingerprintInput<'_>) -> Fingerprint) -> Builder<T> {
+    pub fn fingerprint(mut self, fingerprint: ComputeFingerprint) -> Builder<T> {
         self.fingerprint = fingerprint;
         self
     }
@@ -489,6 +490,7 @@ impl<T> Builder<T> {
             fingerprint: self.fingerprint,
             cache: ReplayCache::new(self.cache_bytes),
             running: Arc::new(Running::new()),
+            back: StoreReturn::default(),
             listeners: Shares::new(MAX_LISTENERS),
             evidence: self.evidence,
             room: BodyRoom::new(self.body_bytes),

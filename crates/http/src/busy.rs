@@ -27,8 +27,7 @@ pub(crate) struct KeyHashPrefix(u32);
 impl KeyHashPrefix {
     /// Returns the prefix of this key's digest.
     pub(crate) fn of(key: &IdempotencyKey) -> KeyHashPrefix {
-        let [a, b, c, d, ..] = key.digest();
-        KeyHashPrefix(u32::from_be_bytes([a, b, c, d]))
+        KeyHashPrefix(u32::from_be_bytes(key.digest_prefix()))
     }
 
     /// Returns the prefix that these hexadecimal digits spell.
@@ -341,6 +340,26 @@ mod tests {
         assert_eq!((moved.last, moved.current), (callers.current, CallerRankings::default()));
         tokio::time::advance(WINDOW * 2).await;
         assert_eq!(busy.callers().last, CallerRankings::default(), "that minute is long over");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_share_of_the_busiest_caller_never_exceeds_the_truth() {
+        let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
+        let handle = recorder.handle();
+        let _recording = metrics::set_default_local_recorder(&recorder);
+        let busy = BusyCallers::new();
+        for number in 0..1_000 {
+            busy.count(CallerSignal::NewKey, &caller(&format!("caller-{number}")));
+        }
+        let first = busy.callers().current.new_keys.callers.remove(0);
+        assert!(
+            first.count > 1 && first.count - first.excess <= 1,
+            "it took over the counts of others: {first:?}"
+        );
+        tokio::time::advance(WINDOW).await;
+        drop(busy.windows());
+        let text = handle.render();
+        assert!(text.lines().any(|line| line == "idempotency_busiest_caller_share 0.001"), "{text}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -109,13 +109,13 @@ async fn send(
     new_key: ReservedKey,
 ) -> Result<StoreAnswer, Box<Answer>> {
     let policy = &rule.policy;
-    match shared.within("claim", shared.store.claim(claim)).await {
+    match shared.claim(claim).await {
         Ok(answer) if answer.decision == Decision::Duplicate => {
-            let own = answer.holder.filter(|holder| holder.principal == claim.scope.principal);
+            let own = answer.holder.filter(|holder| holder.principal == *claim.scope.principal());
             Err(Box::new(problems::duplicate_reference(own.map(|holder| holder.operation_id), policy)))
         }
         Ok(answer) => {
-            observe::became_unknown(&rule.label, &answer, None);
+            observe::became_unknown(|| rule.label.clone(), &answer, None);
             if let Some(record) = answer.record.as_ref().filter(|record| record.is_first_of(claim)) {
                 new_key.created();
                 let replaced = answer.lapse == Some(Lapse::Retention);

@@ -9,10 +9,12 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Uri};
 use semel_core::fields::{self, Section, Treatment};
-use semel_core::{Command, Fingerprint, FingerprintInput, StoredRequest};
+use semel_core::fingerprint::FingerprintVersion;
+use semel_core::{Command, Fingerprint, FingerprintInput, Formats, StoredRequest};
 
 use crate::body::Body;
 use crate::busy::KeyHashPrefix;
+use crate::client_deadline::ClientDeadline;
 use crate::observe::ObservationLabels;
 use crate::operations::CommandRule;
 use crate::shared::Shared;
@@ -33,6 +35,8 @@ pub(crate) struct CommandRequest {
     pub(crate) room: Arc<Share>,
     /// The beginning of the digest of its key.
     pub(crate) key: KeyHashPrefix,
+    /// The moment until which the client waits.
+    pub(crate) deadline: ClientDeadline,
     /// The span of the request, if it is traced.
     pub(crate) span: Option<OpenSpan>,
 }
@@ -41,7 +45,7 @@ impl CommandRequest {
     /// Returns the labels of observations of the command.
     pub(crate) fn about(&self) -> ObservationLabels {
         ObservationLabels {
-            principal: Some(self.command.scope.principal.clone()),
+            principal: Some(self.command.scope.principal().clone()),
             key: Some(self.key),
             trace: self.command.trace,
             ..ObservationLabels::of(&self.rule)
@@ -93,6 +97,16 @@ pub(crate) fn remove_connection_fields(headers: &mut HeaderMap) {
     fields::remove(headers, Section::RequestHead, Treatment::Hop);
 }
 
+/// Computes the fingerprint as this program does: the next version, which only tests have, knows one version more, and writes it
+/// once the store's formats are its own.
+pub(crate) fn default_fingerprint(input: &FingerprintInput<'_>, formats: Formats) -> Fingerprint {
+    let own = input.fingerprint_for(formats);
+    let next = FingerprintVersion::from_number(own.version().number() + 1);
+    let Some(next) = next.filter(|_| semel_faults::is_next_version()) else { return own };
+    let next = Fingerprint::from_parts(next, own.digest().map(|byte| !byte));
+    if formats > Formats::CURRENT { next.with_other(own) } else { own.with_other(next) }
+}
+
 /// Returns the fingerprint of a stored request.
 pub(crate) fn fingerprint_of(shared: &Shared, rule: &CommandRule, kept: &semel_core::Request) -> Fingerprint {
     let semel_core::Request { method, target, headers, body } = kept;
@@ -117,7 +131,7 @@ pub(crate) fn fingerprint(
         body,
         exclude: &rule.exclude,
     };
-    (shared.fingerprint)(&input)
+    (shared.fingerprint)(&input, shared.store.formats())
 }
 
 /// Joins the lines of a field into one value (RFC 9110, section 5.2).

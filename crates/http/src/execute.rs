@@ -23,7 +23,7 @@ use crate::delivery::Delivery;
 use crate::executed::{AnswerContent, Executed, HandlerResult, LateCall};
 use crate::execution::{AskedAt, CloseDelimited, Execution, Lease, NotExecuted};
 use crate::handler::Handler;
-use crate::observe;
+use crate::observe::steps;
 use crate::operations::CommandRule;
 use crate::persist;
 use crate::recall;
@@ -84,21 +84,24 @@ where
     if let Some(call) = &call {
         call.name(request.headers_mut());
     }
+    steps::call_begun(&acquired.rule, Some(record));
     let (ran, late) = tokio::select! {
         biased;
         ran = run(inner, request, limit, kept, may_listen) => ran,
         never = renew(shared, acquired, &lease) => match never {},
     };
+    let end = match &ran {
+        HandlerResult::Answered { parts, .. } => Ok(parts.status),
+        HandlerResult::NotExecuted => Err(Reason::NotExecuted.as_str()),
+        HandlerResult::Failed(reason, _) => Err(reason.as_str()),
+    };
+    let time = begun.elapsed();
+    steps::call_ended(&acquired.rule.label, Some(record), end, time);
     if let Some(call) = &call {
-        let end = match &ran {
-            HandlerResult::Answered { parts, .. } => Ok(parts.status),
-            HandlerResult::NotExecuted => Err(Reason::NotExecuted.as_str()),
-            HandlerResult::Failed(reason, _) => Err(reason.as_str()),
-        };
         spans::handled(call, &acquired.rule.label, Some(record.head.epoch), end);
     }
     let ran = without_transaction(ran, &acquired.rule);
-    Ok(Executed { ran, decision, time: begun.elapsed(), registered, late })
+    Ok(Executed { ran, decision, time, registered, late })
 }
 
 /// Returns the time for the handler's answer, and the time after that for a late one. The terms are those of the claim, which
@@ -126,7 +129,7 @@ async fn renew(shared: &Shared, acquired: &Acquired, lease: &Lease) -> Infallibl
     let record = &acquired.record;
     let length = record.head.terms.lease;
     let third = length / 3;
-    let mut pause = third;
+    let (mut pause, mut extensions) = (third, 0_u64);
     loop {
         tokio::time::sleep(pause).await;
         let asked = AskedAt::now();
@@ -137,10 +140,12 @@ async fn renew(shared: &Shared, acquired: &Acquired, lease: &Lease) -> Infallibl
             Ok(Ok(StoreAnswer { decision: Decision::Applied, .. })) => {
                 lease.renewed(asked, length);
                 pause = third;
+                extensions += 1;
+                steps::lease_extended(&acquired.rule, record, extensions);
             }
             // The executor is fenced. The handler is not stopped, but its answer may no longer count.
             Ok(Ok(answer)) => {
-                observe::became_unknown(&acquired.rule.label, &answer, None);
+                shared.applied(&answer, &renewal);
                 lease.lost();
                 std::future::pending::<()>().await;
             }

@@ -78,7 +78,7 @@ impl<S: Sync> FromRequestParts<S> for CurrentExecution {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<CurrentExecution, NoExecution> {
         match (parts.extensions.get::<Execution>(), parts.extensions.get::<Command>()) {
             (Some(execution), _) => Ok(CurrentExecution(execution.clone())),
-            (None, Some(command)) => Err(NoExecution::Local(command.scope.operation.to_string())),
+            (None, Some(command)) => Err(NoExecution::Local(command.scope.operation().to_string())),
             (None, None) => Err(NoExecution::NotProtected),
         }
     }

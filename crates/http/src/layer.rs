@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use semel_core::outbox::Outbox;
-use semel_core::{Change, Decision, Reason, StoreError, Upkeep};
+use semel_core::{Change, Decision, Policy, Reason, StoreError, Upkeep};
 use tower::Layer;
 
 use crate::busy::BusyCallers;
 use crate::maintenance::{Maintained, Maintenance};
-use crate::observe;
+use crate::operations::LayerOperation;
 use crate::service::Idempotency;
 use crate::shared::Shared;
 use crate::worker::{Worker, WorkerOptions};
@@ -47,6 +47,16 @@ impl IdempotencyLayer {
     /// Returns the names of the operations, as metrics show them.
     pub fn operation_names(&self) -> impl Iterator<Item = &str> {
         self.shared.operations.labels().rules().iter().map(|label| &**label)
+    }
+
+    /// Returns the operations, in the order of the builder.
+    pub fn operations(&self) -> &[LayerOperation] {
+        self.shared.operations.told()
+    }
+
+    /// Returns the policy of commands that match no operation.
+    pub fn default_policy(&self) -> &Policy {
+        self.shared.operations.defaults()
     }
 
     /// Returns the busiest callers and the most repeated keys of this process.
@@ -139,11 +149,7 @@ impl IdempotencyLayer {
             let shared = self.shared.clone();
             abandoning.spawn(async move {
                 let change = Change::abandon(fence, Reason::ShutDown);
-                let answer = shared.within("apply", shared.store.apply(&id, &change)).await?;
-                if let Some(record) = &answer.record {
-                    let operation = shared.operations.labels().of(record.operation.as_str());
-                    observe::became_unknown(&operation, &answer, Some(Reason::ShutDown));
-                }
+                let answer = shared.apply(&id, None, &change).await?;
                 Ok::<_, StoreError>(answer.decision)
             });
         }

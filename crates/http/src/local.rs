@@ -15,7 +15,7 @@ use crate::answer::{Answer, AnswerDecision, AnswerFacts, headers, problems};
 use crate::body::{Body, BoxError};
 use crate::command::CommandRequest;
 use crate::handler::Handler;
-use crate::observe;
+use crate::observe::{self, steps};
 use crate::quotas::ReservedKey;
 use crate::recall;
 use crate::running::Active;
@@ -37,10 +37,11 @@ where
 {
     let (policy, about) = (command.rule.policy.clone(), command.about());
     let asked = command.command.clone();
-    let (principal, label) = (asked.scope.principal.clone(), command.rule.label.clone());
+    let (principal, label) = (asked.scope.principal().clone(), command.rule.label.clone());
     let (ids, fingerprint) = (asked.record_ids(), asked.fingerprint);
     let _room = command.room.clone();
     let call = command.span.as_ref().map(OpenSpan::child);
+    steps::call_begun(&command.rule, None);
     let mut request = command.into_request();
     request.extensions_mut().insert(asked);
     if let Some(call) = &call {
@@ -49,18 +50,20 @@ where
     let begun = Instant::now();
     let called = inner.call(request).await.map_err(Into::<BoxError>::into);
     let time = begun.elapsed();
+    let end = called.as_ref().map(|response| response.status()).map_err(|_| Reason::BrokeOff.as_str());
     if let Some(call) = &call {
-        let end = called.as_ref().map(|response| response.status());
-        spans::handled(call, &label, None, end.map_err(|_| Reason::BrokeOff.as_str()));
+        spans::handled(call, &label, None, end);
     }
     let mut response = match called {
         Ok(response) => response,
         Err(error) => {
+            steps::call_ended(&label, None, end, time);
             tracing::error!(%error, operation = &*label, "a handler failed without an answer");
             return problems::cut_off(&policy);
         }
     };
     let transacted = response.extensions_mut().remove::<Transacted>();
+    steps::call_ended(&label, transacted.as_ref().and_then(record_of), end, time);
     match &transacted {
         Some(Transacted::Executed { record, .. } | Transacted::Deferred { record, .. }) => {
             shared.stored(record, record.result.as_ref().map_or(0, |result| result.response.bytes.len()));
@@ -120,6 +123,15 @@ where
     };
     answer.facts.handler_time = time;
     answer
+}
+
+/// Returns the record that a transaction has written, or that it found.
+fn record_of(transacted: &Transacted) -> Option<&Record> {
+    match transacted {
+        Transacted::Executed { record, .. } | Transacted::Deferred { record, .. } => Some(record),
+        Transacted::Decided { record, .. } => record.as_deref(),
+        Transacted::RolledBack { .. } | Transacted::Unavailable | Transacted::InDoubt => None,
+    }
 }
 
 /// Answers a duplicate of a command that another request holds, in a transaction that cannot be read, or that only waits for

@@ -8,15 +8,14 @@ mod decisions;
 mod late;
 mod late_answers;
 mod metrics;
+pub(crate) mod steps;
 mod tenants;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
-use semel_core::{
-    Lapse, OperationName, Principal, Reason, Record, StateName, StoreAnswer, StoreError, TraceContext,
-};
+use semel_core::{Change, OperationName, Principal, Record, StoreAnswer, StoreError, TraceContext};
 
 use crate::busy::KeyHashPrefix;
 use crate::operations::{CommandRule, path_of};
@@ -24,7 +23,8 @@ use crate::operations::{CommandRule, path_of};
 pub(crate) use self::decisions::Observer;
 pub(crate) use self::late::Late;
 pub(crate) use self::late_answers::{contradiction, late};
-pub(crate) use self::metrics::{UNKNOWN_CAUSES, begin, matched, passed, unknown};
+pub(crate) use self::metrics::{begin, matched, passed, unknown, unknown_causes};
+pub(crate) use self::steps::HoldOutcome;
 
 /// The labels of an observation: the operation and the caller.
 #[derive(Clone)]
@@ -95,14 +95,14 @@ pub(crate) fn executed(about: &ObservationLabels, record: &Record, time: Duratio
     );
 }
 
-/// Counts a command that a store call made unknown: by the expiry that it carried out, or because its executor gave the command up
-/// for this reason. A command that was unknown before is not counted again.
-pub(crate) fn became_unknown(operation: &Arc<str>, answer: &StoreAnswer, given_up: Option<Reason>) {
-    let Some(record) = &answer.record else { return };
-    let reason = record.head.reason;
-    let is_new = answer.lapse == Some(Lapse::Lease) || given_up == Some(reason);
-    if is_new && record.head.state.name() == StateName::Unknown {
-        unknown(operation.clone(), reason).increment(1);
+/// Counts the command of an answer if its call made it unknown. `change` is the call's, if it was no claim.
+pub(crate) fn became_unknown(
+    operation: impl FnOnce() -> Arc<str>,
+    answer: &StoreAnswer,
+    change: Option<&Change>,
+) {
+    if let Some(cause) = answer.made_unknown(change) {
+        unknown(operation(), cause).increment(1);
     }
 }
 

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use semel_core::OperationName;
+
 /// The labels of operations by their names, former ones too.
 #[derive(Clone, Debug)]
 pub(crate) struct OperationLabels {
@@ -14,7 +16,11 @@ pub(crate) struct OperationLabels {
 impl OperationLabels {
     /// Returns the label that is shared by operations without a rule, and no other.
     pub(crate) fn new() -> OperationLabels {
-        OperationLabels { rules: Vec::new(), by_name: HashMap::new(), unmatched: Arc::from("unmatched") }
+        OperationLabels {
+            rules: Vec::new(),
+            by_name: HashMap::new(),
+            unmatched: Arc::from(OperationName::UNMATCHED),
+        }
     }
 
     /// Returns labels for operations with these names.

@@ -64,6 +64,25 @@ pub(crate) struct Operations {
     asynchronous: Vec<String>,
     /// Routes of gRPC calls that pass unprotected.
     grpc: matchit::Router<()>,
+    /// Every operation, in the order of the builder.
+    told: Vec<LayerOperation>,
+}
+
+/// Operation of a layer, for tools that show and settle its records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LayerOperation {
+    /// The name.
+    pub name: OperationName,
+    /// Former names, whose live records still count.
+    pub former: Vec<OperationName>,
+    /// The method of its requests.
+    pub method: Method,
+    /// The path of its requests: `{name}` stands for any one segment.
+    pub path: String,
+    /// The policy.
+    pub policy: Policy,
+    /// The member of the body that names the business transaction.
+    pub business_reference: Option<JsonPointer>,
 }
 
 impl Operations {
@@ -75,7 +94,7 @@ impl Operations {
     ) -> Result<Operations, ConfigError> {
         defaults.validate().map_err(ConfigError::Defaults)?;
         let (mut by_name, mut labels) = (HashMap::new(), OperationLabels::new());
-        let mut asynchronous = Vec::new();
+        let (mut asynchronous, mut told) = (Vec::new(), Vec::new());
         let mut routes = Routes::default();
         let mut former = HashMap::new();
         for operation in operations {
@@ -125,6 +144,14 @@ impl Operations {
             if by_name.insert(name.clone(), rule.policy.clone()).is_some() {
                 return Err(ConfigError::Repeated(name));
             }
+            told.push(LayerOperation {
+                name: rule.name.clone(),
+                former: rule.former.to_vec(),
+                method: method.clone(),
+                path: path.as_str().to_owned(),
+                policy: (*rule.policy).clone(),
+                business_reference: rule.reference.as_deref().cloned(),
+            });
             labels.add(rule.label.clone(), rule.former.iter().map(OperationName::as_str));
             let policy = rule.policy.clone();
             routes
@@ -156,7 +183,7 @@ impl Operations {
             grpc.insert(path.as_str(), ()).map_err(|error| wrong(error.to_string()))?;
         }
         let defaults = Arc::new(defaults);
-        Ok(Operations { defaults, routes, by_name, labels, asynchronous, grpc })
+        Ok(Operations { defaults, routes, by_name, labels, asynchronous, grpc, told })
     }
 
     /// Returns the labels of the operations.
@@ -167,6 +194,11 @@ impl Operations {
     /// Returns the label of requests that match no rule.
     pub(crate) fn label(&self) -> Arc<str> {
         self.labels.unmatched().clone()
+    }
+
+    /// Returns every operation, in the order of the builder.
+    pub(crate) fn told(&self) -> &[LayerOperation] {
+        &self.told
     }
 
     /// Returns the policy of commands that match no rule.

@@ -11,14 +11,16 @@ use semel_core::fields::{self, Section, Treatment};
 use semel_core::policy::{KeyRequirement, Policy, Profile};
 use semel_core::problem::ProblemKind;
 use semel_core::{Command, IdempotencyKey, Principal, Problem, Scope, Timestamp};
+use tokio::time::Instant;
 
 use crate::answer::{self, Answer, problems};
 use crate::body::{self, Body, BoxError, Collected};
 use crate::busy::KeyHashPrefix;
+use crate::client_deadline::{ClientDeadline, MalformedDeadline};
 use crate::command::{CommandRequest, KEY, fingerprint};
 use crate::holds::HoldState;
 use crate::identity::Denied;
-use crate::observe::{self, ObservationLabels};
+use crate::observe::{self, HoldOutcome, ObservationLabels, steps};
 use crate::operations::{CommandRule, InPlace};
 use crate::resource;
 use crate::screened::ScreenedBody;
@@ -52,6 +54,7 @@ where
     B::Error: Into<BoxError>,
 {
     let (mut parts, body) = request.into_parts();
+    let deadline = ClientDeadline::read(&parts.headers, Instant::now());
     // Fields that only Semel sets.
     fields::remove(&mut parts.headers, Section::RequestHead, Treatment::Strip);
     let (rule, profile) = match check_fields(&parts.headers).and_then(|()| put_in_place(shared, &mut parts)) {
@@ -88,8 +91,8 @@ where
         }
     };
     about.principal = Some(principal.clone());
-    let key = match admit(shared, &rule, &parts, &principal).await {
-        Ok(Some(key)) => key,
+    let (key, deadline) = match admit(shared, &rule, &parts, &principal, deadline).await {
+        Ok(Some(admitted)) => admitted,
         Ok(None) => {
             return pass_unless_held(shared, (rule, about), (parts, body), profile, Some(&principal)).await;
         }
@@ -98,9 +101,8 @@ where
             return RequestReading::Refused(Box::new(answer), about);
         }
     };
-    let digest = KeyHashPrefix::of(&key);
-    about.key = Some(digest);
-    match read_command(shared, rule, parts, body, principal, (key, digest)).await {
+    about.key = Some(KeyHashPrefix::of(&key));
+    match read_command(shared, rule, parts, body, principal, (key, deadline)).await {
         Ok(command) => RequestReading::Command(command),
         Err(refusal) => RequestReading::Refused(Box::new(refusal.answer(profile)), about),
     }
@@ -190,14 +192,15 @@ fn end_connection(answer: &mut Answer, version: Version) {
     }
 }
 
-/// Checks the caller's quota and authorization, and the key and the age of the request. `None`: the request has no key, and needs
-/// none.
+/// Checks the caller's quota and authorization, and the key, the age and the deadline of the request. `None`: the request has no
+/// key, and needs none.
 async fn admit(
     shared: &Shared,
     rule: &CommandRule,
     parts: &Parts,
     principal: &Principal,
-) -> Result<Option<IdempotencyKey>, CommandRefusal> {
+    deadline: Result<ClientDeadline, MalformedDeadline>,
+) -> Result<Option<(IdempotencyKey, ClientDeadline)>, CommandRefusal> {
     shared.look_up(principal).await?;
     (shared.authorize)(principal, &rule.name, parts).await.map_err(CommandRefusal::Denied)?;
     let lines = parts.headers.get_all(KEY).iter().map(|value| value.as_bytes());
@@ -215,7 +218,7 @@ async fn admit(
         let detail = "A command with a key cannot switch protocols: there would be no response to keep.";
         return Err(Problem::new(ProblemKind::MalformedRequest, detail).into());
     }
-    Ok(Some(key))
+    Ok(Some((key, deadline.map_err(Problem::from)?)))
 }
 
 /// Returns true if the request asks for another protocol. `h2c` may be ignored: HTTP/2 has the same meaning.
@@ -231,16 +234,19 @@ async fn read_command<B>(
     parts: Parts,
     body: B,
     principal: Principal,
-    (key, digest): (IdempotencyKey, KeyHashPrefix),
+    (key, deadline): (IdempotencyKey, ClientDeadline),
 ) -> Result<Box<CommandRequest>, CommandRefusal>
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
+    let digest = KeyHashPrefix::of(&key);
     let span =
         shared.tracer.as_ref().map(|tracer| OpenSpan::of_request(tracer, &*shared.clock, &parts.headers));
     let mut room = shared.room.of(&principal);
+    let begun = steps::begin();
     let (body, trailers) = read_body(shared, &rule.policy, parts.version, body, &mut room).await?;
+    steps::body_read(&rule, &principal, digest, body.len(), begun);
     let business_reference = match rule.reference.as_ref().map(|pointer| pointer.scalar(&body)).transpose() {
         Ok(reference) => reference.flatten(),
         Err(_) => {
@@ -258,7 +264,7 @@ where
     }
     let fingerprint = fingerprint(shared, &rule, (&parts.method, &parts.uri, &parts.headers), &body);
     let command = Command {
-        scope: Scope { principal, operation: rule.name.clone(), key },
+        scope: Scope::new(principal, rule.name.clone(), key),
         fingerprint,
         business_reference,
         former: rule.former.clone(),
@@ -266,7 +272,7 @@ where
         trace: span.as_ref().map(OpenSpan::context),
     };
     let room = Arc::new(room);
-    Ok(Box::new(CommandRequest { command, rule, parts, body, trailers, room, key: digest, span }))
+    Ok(Box::new(CommandRequest { command, rule, parts, body, trailers, room, key: digest, deadline, span }))
 }
 
 /// Reads the body of a command, within its bounds of size and time.
@@ -328,6 +334,7 @@ where
         return pass_through(parts, body, profile);
     }
     shared.observer.held(&rule.label);
+    steps::held(&rule, principal, None, HoldOutcome::Refused);
     let answer = turned_away(problems::held_problem().into(), profile, &parts, body).await;
     RequestReading::Refused(Box::new(answer), about)
 }

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use crate::answer::{Answer, problems, replay};
 use crate::command::CommandRequest;
+use crate::observe::{HoldOutcome, steps};
 use crate::shared::Shared;
 
 /// Answers from memory, if the settled record is there.
@@ -66,10 +67,18 @@ pub(crate) async fn below_tier(shared: &Shared, command: &CommandRequest, shortf
 
 /// Answers a command that an operator holds: from its record, or that nothing runs.
 pub(crate) async fn held(shared: &Shared, command: &CommandRequest) -> Answer {
-    known(shared, command).await.unwrap_or_else(|| {
+    let known = known(shared, command).await;
+    let outcome = if known.is_some() { HoldOutcome::Allowed } else { HoldOutcome::Refused };
+    steps::held(&command.rule, Some(command.command.scope.principal()), Some(command.key), outcome);
+    known.unwrap_or_else(|| {
         shared.observer.held(&command.rule.label);
         problems::held(&command.rule.policy)
     })
+}
+
+/// Answers a command whose client has stopped waiting: from its record, or that nothing runs.
+pub(crate) async fn overdue(shared: &Shared, command: &CommandRequest) -> Answer {
+    known(shared, command).await.unwrap_or_else(|| problems::deadline_exceeded(&command.rule.policy))
 }
 
 /// Answers a command while the holds could not be read yet: from its record, or that nothing runs.

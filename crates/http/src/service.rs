@@ -151,7 +151,7 @@ where
     if let Err(shortfall) = shared.store.tier().check(policy.needs_tier) {
         return recall::below_tier(&shared, &command, shortfall).await;
     }
-    match shared.hold_on(&command.rule, Some(&command.command.scope.principal)).await {
+    match shared.hold_on(&command.rule, Some(command.command.scope.principal())).await {
         HoldState::Free => {}
         HoldState::Held => return recall::held(&shared, &command).await,
         HoldState::NotKnown => return recall::holds_not_known(&shared, &command).await,
@@ -161,6 +161,10 @@ where
         Ok(new_key) => new_key,
         Err(answer) => return *answer,
     };
+    // Last before the claim: the checks above may have waited for the store.
+    if command.deadline.is_over() {
+        return recall::overdue(&shared, &command).await;
+    }
     if command.rule.local {
         let task = tokio::spawn(local::answer(shared, command, inner, active, new_key).in_current_span());
         // A handler that panicked outside of its transaction may have done so after it.

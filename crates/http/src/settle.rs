@@ -31,11 +31,6 @@ pub(crate) async fn settle(shared: Arc<Shared>, acquired: Box<Acquired>, execute
     let seen = observation(&acquired, &ran);
     let mut answer = match write(&shared, &acquired, settlement, &kept, seen.as_deref()).await {
         Ok(answer) if answer.decision == Decision::Applied => {
-            let given_up = match settlement {
-                Settlement::Abandon(reason) => Some(reason),
-                Settlement::Complete | Settlement::Fail(_) | Settlement::Release(_) => None,
-            };
-            observe::became_unknown(&acquired.rule.label, &answer, given_up);
             let settled = Arc::new((answer.record.unwrap_or_else(|| (**record).clone()), answer.now));
             let (record, now) = &*settled;
             if record.result.is_some() {
@@ -49,7 +44,6 @@ pub(crate) async fn settle(shared: Arc<Shared>, acquired: Box<Acquired>, execute
         }
         Ok(answer) => {
             registered.done(None);
-            observe::became_unknown(&acquired.rule.label, &answer, None);
             observe::zombie(about);
             tracing::warn!(operation_id = %record.operation_id, "an executor was fenced: the record stands");
             fenced_answer(&shared, record, &answer, policy)
@@ -58,9 +52,7 @@ pub(crate) async fn settle(shared: Arc<Shared>, acquired: Box<Acquired>, execute
             registered.done(None);
             match settlement {
                 Settlement::Complete | Settlement::Fail(_) => {
-                    let detail = "The command ran, but its outcome could not be stored.";
-                    let status = StatusCode::INTERNAL_SERVER_ERROR;
-                    problems::outcome_unknown(record.operation_id, status, detail, policy)
+                    problems::outcome_not_stored(record.operation_id, policy)
                 }
                 Settlement::Release(_) | Settlement::Abandon(_) => {
                     own_answer(record, ran, settlement, policy)

@@ -65,16 +65,16 @@ pub(crate) async fn write(
     };
     let bare = || change(&Response::without_body(kept.status, &kept.headers));
     let mut first = change(kept);
-    let mut written = persist::apply(shared, &record.id, &first).await;
+    let mut written = persist::apply(shared, record, &first).await;
     if let (Err(StoreError::Rejected(why)), Some(_)) = (&written, first.result()) {
         // The store can never take this response. The command is settled without it.
         tracing::warn!(why, operation_id = %record.operation_id, "a response could not be stored");
         first = bare();
-        written = persist::apply(shared, &record.id, &first).await;
+        written = persist::apply(shared, record, &first).await;
     }
     if let Err(error) = &written {
         tracing::error!(%error, operation_id = %record.operation_id, "an outcome could not be stored yet");
-        persist::apply_later(shared, record.id, first, bare());
+        persist::apply_later(shared, record, first, bare());
     }
     written
 }

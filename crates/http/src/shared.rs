@@ -7,8 +7,8 @@ use std::time::Duration;
 use http::HeaderMap;
 use http::uri::Authority;
 use semel_core::{
-    Clock, Evidence, Fingerprint, FingerprintInput, Ids, OperationName, Principal, Problem, Record, Store,
-    StoreError, Tracer,
+    Change, Claim, Clock, Decision, Evidence, Fingerprint, FingerprintInput, Formats, Ids, OperationId,
+    OperationName, Principal, Problem, Record, RecordId, Store, StoreAnswer, StoreError, Tracer,
 };
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -20,14 +20,18 @@ use crate::cache::ReplayCache;
 use crate::deadline;
 use crate::holds::{HoldBoard, HoldState};
 use crate::identity::{Authorize, Identify};
-use crate::observe::{self, Observer};
+use crate::observe::{self, Observer, steps};
 use crate::operations::{CommandRule, Operations};
 use crate::quotas::Quotas;
 use crate::running::Running;
 use crate::shares::Shares;
+use crate::store_return::StoreReturn;
 
 /// Removes from a request's header the fields that must not be stored.
 pub(crate) type BeforeKeeping = dyn Fn(&mut HeaderMap) + Send + Sync;
+
+/// Computes the fingerprint of a request, for a store with these formats.
+pub(crate) type ComputeFingerprint = fn(&FingerprintInput<'_>, Formats) -> Fingerprint;
 
 /// The state that all clones of a layer share.
 pub(crate) struct Shared {
@@ -42,10 +46,11 @@ pub(crate) struct Shared {
     /// Names of the service in its addresses, beside the host of a request.
     pub(crate) origins: Vec<Authority>,
     pub(crate) operations: Operations,
-    /// Computes the fingerprint of a request.
-    pub(crate) fingerprint: fn(&FingerprintInput<'_>) -> Fingerprint,
+    pub(crate) fingerprint: ComputeFingerprint,
     pub(crate) cache: ReplayCache,
     pub(crate) running: Arc<Running>,
+    /// The signal that the store takes changes again.
+    pub(crate) back: StoreReturn,
     /// Places for answers that are read after their timeout.
     pub(crate) listeners: Shares,
     pub(crate) evidence: Option<Arc<dyn Evidence>>,
@@ -104,15 +109,64 @@ impl Shared {
         }
     }
 
+    /// Sends a claim, bounded in time.
+    pub(crate) async fn claim(&self, claim: &Claim) -> Result<StoreAnswer, StoreError> {
+        let (result, time) = self.timed("claim", Some(claim.operation_id), self.store.claim(claim)).await;
+        if let Ok(answer) = &result {
+            steps::store_answered(self.operations.labels(), "claim", answer, time);
+        }
+        result
+    }
+
+    /// Applies a change to a record, bounded in time, and counts a command that this makes unknown. `operation_id` is for the
+    /// log, if it is known.
+    pub(crate) async fn apply(
+        &self,
+        id: &RecordId,
+        operation_id: Option<OperationId>,
+        change: &Change,
+    ) -> Result<StoreAnswer, StoreError> {
+        let (result, time) = self.timed("apply", operation_id, self.store.apply(id, change)).await;
+        if let Ok(answer) = &result {
+            steps::store_answered(self.operations.labels(), "apply", answer, time);
+            self.applied(answer, change);
+            if answer.decision == Decision::Applied {
+                self.back.took();
+            }
+        }
+        result
+    }
+
+    /// Counts the command of an answer to this change, if the change made it unknown.
+    pub(crate) fn applied(&self, answer: &StoreAnswer, change: &Change) {
+        let name =
+            || answer.record.as_ref().map_or(OperationName::UNMATCHED, |record| record.operation.as_str());
+        observe::became_unknown(|| self.operations.labels().of(name()), answer, Some(change));
+    }
+
     /// Bounds a store call in time, and counts it.
     pub(crate) async fn within<T>(
         &self,
         name: &'static str,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
+        self.timed(name, None, call).await.0
+    }
+
+    /// Bounds a store call in time, and counts it. Returns its time with its result.
+    async fn timed<T>(
+        &self,
+        name: &'static str,
+        operation_id: Option<OperationId>,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> (Result<T, StoreError>, Duration) {
         let begun = Instant::now();
         let result = deadline::within(self.store_timeout, call).await;
-        observe::store_call(name, begun.elapsed(), result.as_ref().err());
-        result
+        let time = begun.elapsed();
+        observe::store_call(name, time, result.as_ref().err());
+        if let Err(error) = &result {
+            steps::store_failed(name, operation_id, error, time);
+        }
+        (result, time)
     }
 }

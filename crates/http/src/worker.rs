@@ -345,7 +345,7 @@ fn check_request(
     let rules = KeyRules { syntax: KeySyntax::Lenient, min_length: 1, max_length: usize::MAX };
     let lines = kept.headers.get_all(command::KEY).iter().map(|value| value.as_bytes());
     let key = rules.parse(lines).ok().flatten().ok_or("its request has no key that can be read")?;
-    let scope = Scope { principal: record.principal.clone(), operation: record.operation.clone(), key };
+    let scope = Scope::new(record.principal.clone(), record.operation.clone(), key);
     match scope.record_id() == record.id {
         true => Ok(()),
         false => Err("its request is of another record: the key is another".to_owned()),
@@ -400,7 +400,7 @@ async fn start(shared: &Arc<Shared>, waiting: &Record, failed: &AtomicBool) -> O
     let token = shared.ids.attempt_token();
     let own = Fence { epoch: waiting.head.epoch, token };
     let start = Change::start(waiting.head.fence(), token);
-    match persist::apply(shared, &waiting.id, &start).await {
+    match persist::apply(shared, waiting, &start).await {
         Ok(answer) if answer.decision == Decision::Execute => answer.record,
         Ok(answer) => {
             if let Some(record) = answer.record.filter(|record| record.head.fence() == own) {

@@ -4,13 +4,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use semel_core::envelope::is_envelope;
-use semel_core::outbox::{Message, MessageFence, MessageState, Next, Outbox, RetryTerms, Tried, after_try};
+use semel_core::outbox::{
+    Message, MessageFence, MessageState, MessageWrite, Next, Outbox, RetryTerms, Tried, after_try,
+};
 use semel_core::text::steers;
-use semel_core::{Ids, RandomIds, StoreError};
+use semel_core::{Ids, RandomIds, Reason, StoreError};
 use semel_faults::{Point, reached};
 
 use super::metrics::Topics;
 use super::sink::Sink;
+use crate::unknown;
 
 /// Maximum length of stored text from outside, in characters.
 const MAX_TEXT: usize = 500;
@@ -59,9 +62,15 @@ impl MessageDelivery {
             Tried::Exhausted => Some("no worker lived to tell what came of its last try".to_owned()),
         };
         match self.write(|| self.outbox.settle(&fence, next, why.as_deref())).await {
-            Some(true) => self.tell(message, next),
-            Some(false) if self.is_settled(&fence, next).await => self.tell(message, next),
-            Some(false) => late(&fence),
+            Some(MessageWrite::Written { made_unknown }) => {
+                if let Some(operation) = made_unknown {
+                    unknown::count(&operation, Reason::MessageDead);
+                }
+                self.tell(message, next);
+            }
+            // The lost answer would have told what became of the command: it is not counted then.
+            Some(MessageWrite::Fenced) if self.is_settled(&fence, next).await => self.tell(message, next),
+            Some(MessageWrite::Fenced) => late(&fence),
             None => {}
         }
     }
@@ -104,9 +113,9 @@ impl MessageDelivery {
     }
 
     /// Writes, and retries if the store does not answer: the fence makes a repeated write harmless.
-    async fn write<R>(&self, write: impl Fn() -> R) -> Option<bool>
+    async fn write<T, R>(&self, write: impl Fn() -> R) -> Option<T>
     where
-        R: Future<Output = Result<bool, StoreError>>,
+        R: Future<Output = Result<T, StoreError>>,
     {
         for tries in 0..MAX_WRITES {
             match write().await {

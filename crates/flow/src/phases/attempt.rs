@@ -7,7 +7,7 @@ use semel_core::envelope::is_envelope;
 use semel_core::outbox::{Next, Tried, after_try};
 use semel_core::{
     BootTime, Change, Decision, Event, Policy, Progress, Reason, Record, RecordId, Store, StoreAnswer,
-    StoreError, Timestamp, Transacted, transition,
+    StoreError, Transacted,
 };
 use tokio::task::JoinSet;
 
@@ -19,7 +19,7 @@ use super::run::Run;
 use super::steps::HeldCommand;
 use crate::deadline::{CANCEL_DEADLINE, DATABASE_DEADLINE};
 use crate::outbox::chance;
-use crate::settle::{completion, decided, executed, rolled_back};
+use crate::settle::{completion, executed, rolled_back, seen};
 use crate::unknown;
 
 /// Pauses before each try of a write.
@@ -129,21 +129,14 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
                 }
             }
         };
-        let mut settled = settle(&*self.store, &record.id, &change).await;
+        let mut settled = settle(&*self.store, record, &change).await;
         if let (Err(StoreError::Rejected(why)), Ending::Reply(reply)) = (&settled, &ending) {
             // The store can never take this response. The command is settled without it.
             tracing::warn!(why, operation_id = %record.operation_id, "a response could not be stored");
             let bare = Policy { max_stored_response: 0, ..Policy::default() };
-            settled = settle(&*self.store, &record.id, &completion(&bare, fence, reply)).await;
+            settled = settle(&*self.store, record, &completion(&bare, fence, reply)).await;
         }
         let released = matches!(change.event(), Event::Release { .. });
-        if let Ok(answer) = &settled {
-            let given_up = match change.event() {
-                Event::Abandon { reason, .. } if answer.decision == Decision::Applied => Some(*reason),
-                _ => None,
-            };
-            unknown::observe(answer, given_up);
-        }
         match (settled, ending) {
             (
                 Ok(StoreAnswer { decision: Decision::Applied, record: Some(settled), now, .. }),
@@ -153,7 +146,7 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
                 Ok(StoreAnswer { decision: Decision::Applied, .. }),
                 Ending::Later { reply: Some(reply), .. },
             ) if released => rolled_back(&reply),
-            (Ok(answer), _) => told(record, answer.record, answer.now),
+            (Ok(answer), _) => seen(record.head.fingerprint, answer.record, answer.now),
             (Err(error), _) => {
                 tracing::error!(%error, operation_id = %record.operation_id, "how a run ended could not be stored");
                 waits(record)
@@ -164,17 +157,10 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
     /// Returns the outcome that the record shows.
     async fn truth(&self, record: &Record) -> Transacted {
         match self.store.get(&record.id).await {
-            Ok(found) => told(record, found.record, found.now),
+            Ok(found) => seen(record.head.fingerprint, found.record, found.now),
             Err(_) => waits(record),
         }
     }
-}
-
-/// Returns the outcome that the record shows to an executor that lost the command.
-fn told(record: &Record, found: Option<Record>, now: Timestamp) -> Transacted {
-    let look = Event::Look { fingerprint: record.head.fingerprint };
-    let decision = transition(found.as_ref().map(|found| &found.head), &look, now).decision;
-    decided(StoreAnswer { decision, record: found, now, holder: None, lapse: None })
 }
 
 /// Returns the outcome "in progress": another executor resumes the command when its lease has expired.
@@ -183,12 +169,20 @@ fn waits(record: &Record) -> Transacted {
     Transacted::Decided { decision: Decision::Wait, record, holder: None, now: None }
 }
 
-/// Writes, with a few retries: the fence makes a repeated write harmless.
+/// Writes, with a few retries: the fence makes a repeated write harmless. A command that the write makes unknown is counted.
 pub(super) async fn settle(
     store: &dyn Store,
-    id: &RecordId,
+    record: &Record,
     change: &Change,
 ) -> Result<StoreAnswer, StoreError> {
+    let written = write(store, &record.id, change).await;
+    if let Ok(answer) = &written {
+        unknown::observe(&record.operation, answer, Some(change));
+    }
+    written
+}
+
+async fn write(store: &dyn Store, id: &RecordId, change: &Change) -> Result<StoreAnswer, StoreError> {
     let mut last = StoreError::Unavailable("it was not tried".to_owned());
     for pause in PAUSES {
         // In tokio even a zero pause lasts a millisecond.
@@ -237,7 +231,7 @@ async fn keep(
             }
             // Another executor has the command: no write of this run counts any more.
             Ok(Ok(answer)) => {
-                unknown::observe(&answer, None);
+                unknown::observe(&record.operation, &answer, None);
                 lease.lost();
                 is_ours = false;
             }

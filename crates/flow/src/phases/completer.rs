@@ -19,6 +19,7 @@ use super::input::Input;
 use super::lease::PhaseLease;
 use super::operations::Phases;
 use crate::outbox::{Drained, StopHandle, Wake};
+use crate::unknown;
 
 /// Maximum number of expired leases that are swept before each look.
 const SWEEP_BATCH: usize = 500;
@@ -109,8 +110,9 @@ impl<D: Clone + Send + Sync + 'static> Completer<D> {
             return;
         }
         // An expired lease is only noticed by a sweep.
-        if let Err(error) = self.phases.store.sweep(SWEEP_BATCH).await {
-            tracing::warn!(%error, "ended leases cannot be seen to");
+        match self.phases.store.sweep(SWEEP_BATCH).await {
+            Ok(swept) => unknown::swept(&swept),
+            Err(error) => tracing::warn!(%error, "ended leases cannot be seen to"),
         }
         if let Err(error) = self.resume_waiting(places, running, look).await {
             tracing::warn!(%error, "commands that wait to be resumed cannot be found");
@@ -194,7 +196,7 @@ async fn resume<D: Clone + Send + Sync + 'static>(phases: Phases<D>, record: Rec
             tracing::info!(operation_id = %id, attempt = record.head.epoch, "a command is resumed");
             phases.carry_out(operation, Taken { record, input, lease, attended: false, resolved }).await;
         }
-        Ok(_) => {}
+        Ok(answer) => unknown::observe(&record.operation, &answer, Some(&start)),
         Err(error) => tracing::warn!(%error, operation_id = %id, "a command could not be taken up"),
     }
 }

@@ -14,7 +14,8 @@ use super::input::Input;
 use super::lease::PhaseLease;
 use super::operations::Phases;
 use crate::reply::Answered;
-use crate::settle::{decided, in_progress};
+use crate::settle::{decided, in_progress, not_claimed};
+use crate::unknown;
 
 /// Time during which an unconfirmed claim is released, after the lease that it asked for would have expired.
 const LAST_TRIES: Duration = Duration::from_secs(120);
@@ -33,7 +34,7 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
     }
 
     async fn claim_and_run(&self, command: &Command, input: Bytes) -> Transacted {
-        let name = command.scope.operation.as_str();
+        let name = command.scope.operation().as_str();
         let Some(operation) = self.operations.get(name) else {
             tracing::error!(operation = name, "no phases are known for this operation: nothing is run");
             return Transacted::Unavailable;
@@ -52,7 +53,7 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
                 if !lease.is_held() {
                     // The claim took longer than the lease it asked for: nothing may start under it.
                     let release = Change::release(record.head.fence(), Reason::ClaimUnconfirmed);
-                    let taken_back = settle(&*self.store, &record.id, &release).await;
+                    let taken_back = settle(&*self.store, &record, &release).await;
                     return match taken_back {
                         Ok(StoreAnswer { decision: Decision::Applied, .. }) => Transacted::Unavailable,
                         // A completer may have it by now, so it may run.
@@ -62,7 +63,7 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
                 self.carry_out(operation, Taken { record, input, lease, attended: true, resolved: false })
                     .await
             }
-            Ok(answer) => decided(answer),
+            Ok(answer) => not_claimed(&claim, answer),
             Err(StoreError::Ambiguous(why)) => {
                 // The release may come too late, after a completer took the command, so it may run.
                 tracing::warn!(why, "a claim could not be confirmed: nothing is run, and it is taken back");
@@ -98,9 +99,11 @@ async fn release_unconfirmed(store: Arc<dyn Store>, claim: Claim) {
                 && record.head.token == claim.attempt.token
             {
                 let release = Change::release(record.head.fence(), Reason::ClaimUnconfirmed);
-                let taken_back = store.apply(&id, &release).await;
-                if taken_back.is_ok_and(|answer| answer.decision == Decision::Applied) {
-                    return;
+                if let Ok(answer) = store.apply(&id, &release).await {
+                    unknown::observe(claim.scope.operation(), &answer, Some(&release));
+                    if answer.decision == Decision::Applied {
+                        return;
+                    }
                 }
             }
         }

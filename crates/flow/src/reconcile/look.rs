@@ -15,6 +15,7 @@ use super::metrics;
 use super::notes::{bounded, resolved_by};
 use super::span::LookUpSpan;
 use super::statements::UsedStatements;
+use crate::unknown;
 
 /// Reason why a look-up that finds nothing releases no key.
 const UNREAD: &str =
@@ -137,6 +138,7 @@ impl Looker {
             None => change,
         };
         let answer = self.store.apply(&record.id, &change).await?;
+        unknown::observe(&record.operation, &answer, Some(&change));
         let state = answer.record.as_ref().map(|record| record.head.state);
         Ok(match (answer.decision, answer.record, state) {
             (Decision::Applied, Some(record), Some(State::Unknown { .. })) => {
@@ -214,7 +216,7 @@ impl Looker {
         // by a later one.
         let about = About::UpTo(held.record.head.epoch);
         let change = change.seen_at(held.begun).about(about).noted(resolved_by(&seen));
-        let answer = self.settle.settle(&held.record, &change).await?;
+        let answer = self.write(&held.record, &change).await?;
         match (answer.decision, &answer.record) {
             (Decision::Applied, record) => {
                 let state = record.as_ref().unwrap_or(&held.record).head.state.name();
@@ -315,8 +317,18 @@ impl Looker {
         }
     }
 
+    /// Writes a verdict. A command whose lease had expired, and that the write leaves unknown, is counted.
+    pub(super) async fn write(&self, record: &Record, change: &Change) -> Result<StoreAnswer, StoreError> {
+        let answer = self.settle.settle(record, change).await?;
+        unknown::observe(&record.operation, &answer, Some(change));
+        Ok(answer)
+    }
+
     async fn postpone(&self, held: &PostponedCommand, until: Timestamp) -> Result<StoreAnswer, StoreError> {
-        self.store.apply(&held.record.id, &Change::put_off(until, held.attempts)).await
+        let change = Change::put_off(until, held.attempts);
+        let answer = self.store.apply(&held.record.id, &change).await?;
+        unknown::observe(&held.record.operation, &answer, Some(&change));
+        Ok(answer)
     }
 
     fn failed(&self, record: &Record, error: &StoreError) -> LookUpOutcome {

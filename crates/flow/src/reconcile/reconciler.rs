@@ -173,6 +173,11 @@ impl Reconciler {
         report
     }
 
+    /// Returns the number of concurrent look-ups.
+    pub fn concurrency(&self) -> usize {
+        self.options.concurrency.max(1)
+    }
+
     /// Looks several commands up, at most `concurrency` at a time.
     async fn look_for(&self, due: Vec<Record>) -> Vec<LookUpResult> {
         let mut done = Vec::with_capacity(due.len());

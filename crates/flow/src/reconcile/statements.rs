@@ -122,7 +122,7 @@ impl Looker {
         let (verdict, seen) = (statement.verdict(), bounded(&statement.seen));
         let Some(change) = statement.found().change() else { return Ok(None) };
         let change = change.about(statement.about(record)).noted(resolved_by(&seen));
-        let answer = self.settle.settle(record, &change).await?;
+        let answer = self.write(record, &change).await?;
         let after = answer.record.as_ref();
         match (answer.decision, after) {
             (Decision::Applied, _) => {

@@ -14,7 +14,7 @@ use semel_core::policy::OnLeaseExpired;
 use semel_core::transition::Proof;
 use semel_core::{
     Change, Clock, Command, Decision, Filter, Ids, OperationId, OperationName, Policy, Principal, RandomIds,
-    Reason, RecordId, Records, Scope, StateName, StepKind, SystemClock,
+    Reason, RecordId, Records, StateName, StepKind, SystemClock,
 };
 use semel_flow::bulk::{Bulk, BulkAnswer, BulkError, BulkItem, ItemOutcome, Whole};
 use semel_flow::{PostgresTransactions, SqliteTransactions};
@@ -290,10 +290,7 @@ async fn a_request_that_broke_off_after_an_item_keeps_its_reference(lab: impl La
     let store = lab.store().await;
     let policy = Policy { on_lease_expired: OnLeaseExpired::Unknown, ..Policy::default() };
     let batch = |key: &str| {
-        let scope = Scope {
-            operation: OperationName::new("payments.batch").expect("it is a name"),
-            ..command(key).scope
-        };
+        let scope = command(key).scope.under(OperationName::new("payments.batch").expect("it is a name"));
         referring(Command { scope, policy: Arc::new(policy.clone()), ..command(key) }, "order-7")
     };
     let claim =

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use semel_core::outbox::{Intervention, MessageFence, MessageState, Next, Outbox, Take};
+use semel_core::outbox::{Intervention, MessageFence, MessageState, MessageWrite, Next, Outbox, Take};
 use semel_core::transition::{Proof, Refusal};
 use semel_core::{
     Change, Decision, Ids, Note, OperationId, RandomIds, Reason, Record, StateName, Transacted,
 };
 use semel_flow::Settled;
 
-use crate::lab::{End, Kept, Lab, PAY, Saw, Step, Work, both, command, referring, stored};
+use crate::lab::{End, Kept, Lab, PAY, Saw, Step, Work, both, command, pays, referring, stored};
 
 both!(
     a_deferred_command_is_settled_by_its_message_and_retries_get_that,
@@ -22,6 +22,7 @@ both!(
     a_command_that_was_not_deferred_is_not_settled_by_a_message,
     evidence_settles_a_deferred_command_before_its_message,
     a_message_that_is_given_up_leaves_its_command_unknown,
+    a_message_that_is_given_up_makes_its_command_unknown_once,
     a_discarded_message_leaves_its_command_unknown,
     a_retried_message_ends_the_quarantine_of_its_command,
     a_discarded_message_with_another_behind_it_permits_no_quarantine_verdict,
@@ -31,12 +32,12 @@ both!(
 );
 
 /// Returns work that defers its outcome.
-fn pays_later() -> Work {
+pub(crate) fn pays_later() -> Work {
     Work { steps: vec![Step::Sql(PAY), Step::Push("charge")], end: End::Deferred }
 }
 
 /// Returns the work that settles a known charge.
-fn charged() -> Work {
+pub(crate) fn charged() -> Work {
     Work { steps: vec![Step::Sql("INSERT INTO payments (note) VALUES ('captured')")], end: End::Created }
 }
 
@@ -185,11 +186,38 @@ async fn a_message_that_is_given_up_leaves_its_command_unknown(lab: impl Lab) {
     let (open, kept) = (defer(&lab, "k").await, lab.kept().await);
     let fence = take(&*kept.outbox()).await;
     let dead = kept.outbox().settle(&fence, Next::Dead, Some("no")).await;
-    assert!(dead.expect("it can be written"));
+    assert_eq!(dead.expect("it can be written"), made_unknown(Some(&open)));
     let left = is_given_up(&kept, open.operation_id).await;
     kept.shift_clock(left.head.terms.quarantine);
     let late = kept.store().apply(&left.id, &Change::resolve_not_executed(Proof::Quarantine)).await;
     assert_eq!(late.expect("it answers").decision, Decision::Refused(Refusal::PartlyDone));
+}
+
+/// Returns the result of a write that has made this command unknown, if it has one.
+fn made_unknown(command: Option<&Record>) -> MessageWrite {
+    MessageWrite::Written { made_unknown: command.map(|record| record.operation.clone()) }
+}
+
+async fn a_message_that_is_given_up_makes_its_command_unknown_once(lab: impl Lab) {
+    for (key, swept) in [("noticed", true), ("unnoticed", false)] {
+        let (open, kept) = (defer(&lab, key).await, lab.kept().await);
+        let fence = take(&*kept.outbox()).await;
+        kept.shift_clock(Duration::from_secs(2 * 3600));
+        if swept {
+            assert_eq!(kept.store().sweep(10).await.expect("it sweeps").len(), 1);
+        }
+        let dead = kept.outbox().settle(&fence, Next::Dead, Some("no")).await.expect("it can be written");
+        assert_eq!(dead, made_unknown((!swept).then_some(&open)), "{key}");
+        assert_eq!(record(&lab, open.operation_id).await.head.reason, Reason::MessageDead);
+    }
+    let saw = lab.see(&command("executed"), pays()).await;
+    assert!(saw.executed(), "{saw:?}");
+    let kept = lab.kept().await;
+    let fence = take(&*kept.outbox()).await;
+    let dead = kept.outbox().settle(&fence, Next::Dead, None).await.expect("it can be written");
+    assert_eq!(dead, made_unknown(None), "its command was executed");
+    let again = kept.outbox().settle(&fence, Next::Dead, None).await.expect("it can be written");
+    assert_eq!(again, MessageWrite::Fenced);
 }
 
 async fn a_discarded_message_leaves_its_command_unknown(lab: impl Lab) {
@@ -203,7 +231,7 @@ async fn a_discarded_message_leaves_its_command_unknown(lab: impl Lab) {
 async fn a_retried_message_ends_the_quarantine_of_its_command(lab: impl Lab) {
     let (open, kept) = (defer(&lab, "k").await, lab.kept().await);
     let fence = take(&*kept.outbox()).await;
-    assert!(kept.outbox().settle(&fence, Next::Dead, None).await.expect("it can be written"));
+    assert!(kept.outbox().settle(&fence, Next::Dead, None).await.expect("it can be written").is_written());
     let left = is_given_up(&kept, open.operation_id).await;
     assert!(
         kept.outbox().intervene(&fence.event_id, Intervention::Retry, &note()).await.expect("it answers")
@@ -223,7 +251,7 @@ async fn a_discarded_message_with_another_behind_it_permits_no_quarantine_verdic
     let answered = lab.transact(&command("k"), two).await;
     let Transacted::Deferred { record: open, .. } = answered.outcome() else { panic!("{answered:?}") };
     let fence = take(&*kept.outbox()).await;
-    assert!(kept.outbox().settle(&fence, Next::Dead, None).await.expect("it can be written"));
+    assert!(kept.outbox().settle(&fence, Next::Dead, None).await.expect("it can be written").is_written());
     is_given_up(&kept, open.operation_id).await;
     let discarded = kept.outbox().intervene(&fence.event_id, Intervention::Discard, &note()).await;
     assert!(discarded.expect("it answers"));
@@ -240,7 +268,7 @@ async fn verdicts_never_free_a_deferred_command_for_a_rerun(lab: impl Lab) {
     let answered = lab.transact(&order("k"), pays_later()).await;
     let Transacted::Deferred { record: open, .. } = answered.outcome() else { panic!("{answered:?}") };
     let fence = take(&*kept.outbox()).await;
-    assert!(kept.outbox().settle(&fence, Next::Dead, None).await.expect("it can be written"));
+    assert!(kept.outbox().settle(&fence, Next::Dead, None).await.expect("it can be written").is_written());
     kept.shift_clock(open.head.terms.quarantine * 9);
     for proof in [Proof::Quarantine, Proof::ProviderTombstone, Proof::ProviderDeduplicates] {
         let verdict = Change::resolve_not_executed(proof);
@@ -256,7 +284,7 @@ async fn verdicts_never_free_a_deferred_command_for_a_rerun(lab: impl Lab) {
     let message = message.expect("it is there");
     assert_eq!((message.state, message.attempts), (MessageState::Pending, 0));
     let late = kept.outbox().settle(&fence, Next::Delivered, None).await;
-    assert!(!late.expect("it answers"), "whoever had it before is fenced");
+    assert_eq!(late.expect("it answers"), MessageWrite::Fenced, "whoever had it before is fenced");
     let declined = charged().ending(End::Final(402));
     assert!(matches!(lab.settle(open.operation_id, None, declined).await, Settled::Now(_)));
     let other = lab.see(&order("other"), pays_later()).await;
@@ -268,9 +296,11 @@ async fn of_two_messages_one_of_which_was_delivered_the_other_is_sent_again(lab:
     let answered = lab.transact(&command("k"), pays_later().then(Step::Push("capture"))).await;
     let Transacted::Deferred { record: open, .. } = answered.outcome() else { panic!("{answered:?}") };
     let first = take(&*kept.outbox()).await;
-    assert!(kept.outbox().settle(&first, Next::Delivered, None).await.expect("it can be written"));
+    assert!(
+        kept.outbox().settle(&first, Next::Delivered, None).await.expect("it can be written").is_written()
+    );
     let second = take(&*kept.outbox()).await;
-    assert!(kept.outbox().settle(&second, Next::Dead, None).await.expect("it can be written"));
+    assert!(kept.outbox().settle(&second, Next::Dead, None).await.expect("it can be written").is_written());
     let left = is_given_up(&kept, open.operation_id).await;
     kept.shift_clock(left.head.terms.quarantine);
     let verdict = Change::resolve_not_executed(Proof::Quarantine);

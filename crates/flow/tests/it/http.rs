@@ -128,8 +128,7 @@ async fn transact_by_hand<L: Lab>(
 ) -> Response {
     let lines = headers.get_all("idempotency-key").iter().map(|value| value.as_bytes());
     let key = KeyRules::default().parse(lines).expect("it is a key").expect("there is one");
-    let scope =
-        Scope { principal: execution.principal().clone(), operation: execution.operation().clone(), key };
+    let scope = Scope::new(execution.principal().clone(), execution.operation().clone(), key);
     assert_eq!(scope.record_id(), execution.record_id());
     let input = FingerprintInput {
         method: "POST",
@@ -180,7 +179,7 @@ async fn a_payment_is_answered_replayed_and_found(lab: impl Lab) {
     let service = Service::start(lab).await;
     let first = service.pay("").await;
     assert_eq!((first.status.as_u16(), first.replayed()), (201, false), "{first:?}");
-    let id = first.header("idempotency-operation-id").expect("it has an id").to_owned();
+    let id = first.operation_id().expect("it has an id").to_owned();
     assert_eq!(first.body, format!("answer of {id}"));
     assert_eq!(first.header("location"), Some("/payments/7"));
     let expires = first.header("idempotency-expires").expect("it expires").to_owned();
@@ -426,7 +425,7 @@ async fn a_command_made_by_hand_is_not_run_where_its_route_is_not_local(lab: imp
 async fn an_execution_is_extracted_where_there_is_one(lab: impl Lab) {
     let service = Service::start(lab).await;
     let first = pay("{}").target("/execution").to(service.address).await;
-    let id = first.header("idempotency-operation-id").expect("it has an id");
+    let id = first.operation_id().expect("it has an id");
     assert_eq!((first.status.as_u16(), &*first.body), (200, format!("{id}:charge").as_bytes()));
 
     let look = |target: &str| pay("").method("GET").target(target.to_owned()).without("idempotency-key");

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use semel_core::Decision;
-use semel_flow::PostgresTransactions;
+use semel_core::{Decision, Filter};
+use semel_flow::{PostgresTransactions, Settled};
 use semel_testkit::postgres::Cluster;
 use semel_testkit::proxy::{Cut, FaultProxy, Matching};
 use sqlx::postgres::PgPoolOptions;
 
+use crate::deferred::{charged, pays_later};
 use crate::lab::{End, Lab, Postgres, Saw, Work, command, pays, referring};
 
 struct Faulty {
@@ -133,6 +134,26 @@ async fn a_lost_commit_is_in_doubt_while_the_database_is_away() {
         assert_eq!((retry.replayed(), retry.executed()), (key == "made", key != "made"), "{retry:?}");
     }
     assert_eq!(direct.counts().await, (4, 4, 4));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deferred_command_that_is_settled_before_its_lost_commit_is_found_gets_the_final_response() {
+    let Faulty { lab, proxy } = Faulty::new().await;
+    proxy.cut_next(Matching::commit(), Cut::AfterServerAnswered);
+    let question = proxy.hold_statement(Matching::statement("BEGIN").skipping(1));
+    let deferring = tokio::spawn({
+        let lab = lab.clone();
+        async move { lab.see(&command("key"), pays_later()).await }
+    });
+    question.reached().await;
+    let direct = lab.second().await;
+    let page = direct.store().await.list(&Filter::default()).await.expect("it can be read");
+    let id = page.records.first().expect("its commit was made").operation_id;
+    assert!(matches!(direct.settle(id, None, charged()).await, Settled::Now(_)));
+    question.release();
+    let told = deferring.await.expect("it does not panic");
+    assert!(matches!(&told, Saw::Replayed(201, _)), "the message has settled it: {told:?}");
+    assert_eq!(direct.see(&command("key"), pays_later()).await, told);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

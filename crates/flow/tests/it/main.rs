@@ -23,6 +23,7 @@ mod phases;
 mod phases_http;
 mod phases_killed;
 mod phases_postgres;
+mod portable;
 mod postgres;
 mod reconcile;
 mod reconcile_killed;

@@ -343,7 +343,10 @@ async fn a_leased_message_cannot_be_retried_or_discarded(lab: impl Lab) {
     let done = kept.outbox().intervene(&taken.event_id, Intervention::Retry, &note("retry")).await;
     assert!(done.expect("it writes"), "its lease has ended");
     let fence = taken.fence().expect("it was taken");
-    assert!(!kept.outbox().settle(&fence, Next::Delivered, None).await.expect("it reads"), "too late");
+    assert!(
+        !kept.outbox().settle(&fence, Next::Delivered, None).await.expect("it reads").is_written(),
+        "too late"
+    );
 }
 
 async fn the_backoff_is_measured_by_the_clock_of_the_database(lab: impl Lab) {
@@ -352,7 +355,7 @@ async fn the_backoff_is_measured_by_the_clock_of_the_database(lab: impl Lab) {
     send(&lab, "key", &["message"]).await;
     let fence = take(&outbox).await[0].fence().expect("it was taken");
     let next = Next::Retry { after: Duration::from_secs(3600) };
-    assert!(outbox.settle(&fence, next, Some("later")).await.expect("it writes"));
+    assert!(outbox.settle(&fence, next, Some("later")).await.expect("it writes").is_written());
     let waiting = only(&outbox).await;
     assert_eq!((waiting.attempts, waiting.token, waiting.done_at), (1, None, None));
     assert_eq!(waiting.last_error.as_deref(), Some("later"));
@@ -375,11 +378,14 @@ async fn a_late_worker_writes_nothing(lab: impl Lab) {
     let second = take(&outbox).await[0].fence().expect("it was taken");
     assert!(!outbox.accept(&first, "late").await.expect("it reads"));
     for next in [Next::Delivered, Next::Dead, Next::Retry { after: Duration::ZERO }] {
-        assert!(!outbox.settle(&first, next, None).await.expect("it reads"), "{next:?}");
+        assert!(!outbox.settle(&first, next, None).await.expect("it reads").is_written(), "{next:?}");
     }
     assert!(outbox.accept(&second, "ref-2").await.expect("it writes"));
-    assert!(outbox.settle(&second, Next::Delivered, None).await.expect("it writes"));
-    assert!(!outbox.settle(&second, Next::Dead, None).await.expect("it reads"), "once is enough");
+    assert!(outbox.settle(&second, Next::Delivered, None).await.expect("it writes").is_written());
+    assert!(
+        !outbox.settle(&second, Next::Dead, None).await.expect("it reads").is_written(),
+        "once is enough"
+    );
     let message = only(&outbox).await;
     assert_eq!(
         (message.state, message.provider_reference.as_deref()),

@@ -64,7 +64,7 @@ async fn take(outbox: &Arc<dyn Outbox>) -> Vec<Message> {
 
 async fn deliver(outbox: &Arc<dyn Outbox>, message: &Message) {
     let fence = message.fence().expect("it was taken");
-    assert!(outbox.settle(&fence, Next::Delivered, None).await.expect("it writes"));
+    assert!(outbox.settle(&fence, Next::Delivered, None).await.expect("it writes").is_written());
 }
 
 /// A receiver that accepts everything.
@@ -132,7 +132,7 @@ async fn blocked_messages_of_a_command_are_delivered_one_by_one_in_order(lab: im
     assert_eq!(lab.number("SELECT count(*) FROM semel_outbox WHERE blocked = 1").await, 3);
     // Given up, retried, delivered.
     let fence = first.fence().expect("it was taken");
-    assert!(outbox.settle(&fence, Next::Dead, Some("no")).await.expect("it writes"));
+    assert!(outbox.settle(&fence, Next::Dead, Some("no")).await.expect("it writes").is_written());
     assert!(next().await.is_none());
     assert!(outbox.intervene(&first.event_id, Intervention::Retry, &note()).await.expect("it writes"));
     let again = next().await.expect("it is due again");

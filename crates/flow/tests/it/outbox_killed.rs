@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use semel_core::outbox::{
-    Depth, Intervention, Message, MessageFence, MessageFilter, MessageState, Next, Outbox, Take, Tried,
+    Depth, Intervention, Message, MessageFence, MessageFilter, MessageState, MessageWrite, Next, Outbox,
+    Take, Tried,
 };
 use semel_core::{Note, StoreError, Timestamp};
 use semel_flow::outbox::{OutboxWorker, OutboxWorkerOptions, Sink};
@@ -45,9 +46,9 @@ impl Outbox for NeverMarks {
     async fn accept(&self, fence: &MessageFence, reference: &str) -> Result<bool, StoreError> {
         self.0.accept(fence, reference).await
     }
-    async fn settle(&self, _: &MessageFence, _: Next, _: Option<&str>) -> Result<bool, StoreError> {
+    async fn settle(&self, _: &MessageFence, _: Next, _: Option<&str>) -> Result<MessageWrite, StoreError> {
         stand();
-        Ok(false)
+        Ok(MessageWrite::Fenced)
     }
     async fn message(&self, event_id: &str) -> Result<(Option<Message>, Timestamp), StoreError> {
         self.0.message(event_id).await

@@ -91,7 +91,7 @@ async fn a_ride_is_answered_replayed_and_shown_with_its_phases(lab: impl Phased)
     assert_eq!((first.status.as_u16(), first.replayed()), (201, false), "{first:?}");
     let retry = service.pay().await;
     assert!(retry.replayed() && retry.body == first.body, "{retry:?}");
-    let id = first.header("idempotency-operation-id").expect("it has an id").to_owned();
+    let id = first.operation_id().expect("it has an id").to_owned();
     let document = service.look(&id).await;
     assert_eq!((&document["state"], &document["result"]["status"]), (&"succeeded".into(), &201.into()));
     let expected = [

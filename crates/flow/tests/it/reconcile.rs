@@ -88,7 +88,7 @@ pub(crate) fn options() -> ReconcilerOptions {
 
 pub(crate) fn reconciler(kept: &Kept, look_up: Arc<dyn LookUp>) -> Reconciler {
     let reconciler = Reconciler::new(kept.store(), kept.store(), look_up, options());
-    reconciler.bind("provider", SourceBounds::operations(vec![sample::claim("k").scope.operation]));
+    reconciler.bind("provider", SourceBounds::operations(vec![sample::claim("k").scope.operation().clone()]));
     reconciler
 }
 

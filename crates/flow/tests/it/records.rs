@@ -153,10 +153,11 @@ async fn an_unknown_command_is_not_run(lab: impl Lab) {
 async fn a_command_under_a_former_operation_name_is_replayed(lab: impl Lab) {
     let mut renamed = command("key");
     let Saw::Executed(status, body) = lab.see(&renamed, pays()).await else { panic!("it runs") };
-    renamed.former = [renamed.scope.operation.clone()].into();
-    renamed.scope.operation = semel_core::OperationName::new("payments.make").expect("it is a name");
+    renamed.former = [renamed.scope.operation().clone()].into();
+    let new_name = semel_core::OperationName::new("payments.make").expect("it is a name");
+    renamed.scope = renamed.scope.under(new_name.clone());
     assert_eq!(lab.see(&renamed, pays()).await, Saw::Replayed(status, body));
-    renamed.scope.key = sample::scope("new").key;
+    renamed.scope = sample::scope("new").under(new_name);
     assert!(lab.see(&renamed, pays()).await.executed(), "a new one runs under the new name");
     assert!(lab.see(&renamed, pays()).await.replayed());
     assert_eq!(lab.counts().await, (2, 2, 2));

@@ -11,16 +11,18 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use http::HeaderMap;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use semel_core::outbox::{MessageFilter, MessageState};
+use semel_core::outbox::{MessageFilter, MessageState, RetryTerms};
 use semel_core::{
-    Decision, HoldTarget, Note, Policy, Principal, Span, SpanRole, StateName, TraceContext, Tracer,
+    Claim, Decision, HoldTarget, Note, OperationName, Policy, Principal, Span, SpanRole, StateName,
+    TraceContext, Tracer, Transacted,
 };
 use semel_flow::outbox::{OutboxWorker, OutboxWorkerOptions, Sink};
+use semel_flow::phases::CompleterOptions;
 use semel_http::{Denied, HoldBoard, IdempotencyLayer, Idempotent, Maintenance, Operation};
 use semel_testkit::client::{KEY, Reply, pay, problem};
 use semel_testkit::sample;
 
-use crate::lab::{Gate, Lab, Sqlite, command, command_with, pays};
+use crate::lab::{End, Gate, Lab, Sqlite, Step, Work, command, command_with, pays};
 use crate::phases::start;
 use crate::reconcile::{Provider as Asked, created, reconciler, says, state_of, unknown};
 use crate::rides::{Act, Phased, Provider, Ride, until};
@@ -148,6 +150,60 @@ async fn a_run_in_phases_that_is_given_up_counts_an_unknown_command() {
     let operation = record.operation.as_str();
     let unknown = format!(r#"idempotency_unknown_total{{operation="{operation}",cause="timed_out"}}"#);
     assert_eq!(value(&handle, &unknown), Some(1.0));
+}
+
+#[tokio::test]
+async fn a_completer_counts_the_commands_that_its_sweeps_make_unknown() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    let _recording = metrics::set_default_local_recorder(&recorder);
+    let (lab, provider) = (Sqlite::new(), Provider::start(false).await);
+    let kept = lab.kept().await;
+    let named = sample::claim("named");
+    let operation = OperationName::unmatched("POST", "/payments");
+    let unnamed = Claim { scope: sample::scope("unnamed").under(operation), ..sample::claim("unnamed") };
+    for claim in [&named, &unnamed] {
+        assert_eq!(kept.store().claim(claim).await.expect("it answers").decision, Decision::Execute);
+    }
+    kept.shift_clock(Policy::default().lease * 2);
+    let completer = lab.rides(kept.store(), Ride::new(&provider)).completer(CompleterOptions::default());
+    let stop = completer.stopper();
+    let running = tokio::spawn(completer.run());
+    for claim in [&named, &unnamed] {
+        let is_unknown = |record: &semel_core::Record| record.head.state.name() == StateName::Unknown;
+        until(&kept, &claim.scope.record_id(), is_unknown).await;
+    }
+    stop.stop();
+    running.await.expect("it ends by itself");
+    let lapsed = |operation: &str| {
+        let labels = format!(r#"operation="{operation}",cause="lease_expired""#);
+        value(&handle, &format!("idempotency_unknown_total{{{labels}}}"))
+    };
+    assert_eq!((lapsed("payments.create"), lapsed("unmatched")), (Some(1.0), Some(1.0)));
+    assert_eq!(handle.render().matches("idempotency_unknown_total{").count(), 2, "a path is never a label");
+}
+
+#[tokio::test]
+async fn a_message_that_is_given_up_counts_an_unknown_command() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    let _recording = metrics::set_default_local_recorder(&recorder);
+    let lab = Sqlite::new();
+    let work = Work { steps: vec![Step::Push("charge")], end: End::Deferred };
+    let answered = lab.transact(&command("key"), work).await;
+    assert!(matches!(answered.outcome(), Transacted::Deferred { .. }), "{answered:?}");
+    let retry = RetryTerms { max_attempts: 1, ..RetryTerms::default() };
+    let options =
+        OutboxWorkerOptions { poll: Duration::from_millis(5), retry, ..OutboxWorkerOptions::default() };
+    let outbox = lab.kept().await.outbox();
+    let running = tokio::spawn(OutboxWorker::new(outbox, Arc::new(Failing), options).run());
+    let dead = r#"outbox_dead_total{topic="charge"}"#;
+    while value(&handle, dead).is_none() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let unknown = r#"idempotency_unknown_total{operation="payments.create",cause="message_dead"}"#;
+    assert_eq!((value(&handle, dead), value(&handle, unknown)), (Some(1.0), Some(1.0)));
+    running.abort();
 }
 
 /// Sink that fails every time.

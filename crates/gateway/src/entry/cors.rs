@@ -223,7 +223,7 @@ mod tests {
         let lines = [
             ("origin", APP),
             ("access-control-request-method", "POST"),
-            ("access-control-request-headers", "idempotency-key, Content-Type"),
+            ("access-control-request-headers", "idempotency-key, Content-Type, Semel-Deadline"),
         ];
         let own = "/.well-known/semel/operations/x";
         let listed = cors(&[APP]);
@@ -238,7 +238,10 @@ mod tests {
         let answer = ask(&gateway, "/payments", &lines).expect("it is answered here");
         assert_eq!(text(&answer, &ACCESS_CONTROL_ALLOW_ORIGIN), Some(APP));
         assert_eq!(text(&answer, &ACCESS_CONTROL_ALLOW_METHODS), Some("POST"));
-        assert_eq!(text(&answer, &ACCESS_CONTROL_ALLOW_HEADERS), Some("idempotency-key, content-type"));
+        assert_eq!(
+            text(&answer, &ACCESS_CONTROL_ALLOW_HEADERS),
+            Some("idempotency-key, content-type, semel-deadline")
+        );
         assert_eq!(text(&answer, &ACCESS_CONTROL_MAX_AGE), Some("600"));
         let foreign = [("origin", "https://evil.example"), lines[1], lines[2]];
         let answer = ask(&gateway, "/payments", &foreign).expect("it is not the upstream's either");

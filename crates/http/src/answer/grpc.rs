@@ -9,7 +9,7 @@ use semel_core::problem::ProblemKind;
 
 use crate::body::Body;
 
-use super::{AnswerDecision, AnswerFacts};
+use super::{AnswerDecision, AnswerFacts, headers};
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -63,6 +63,10 @@ pub fn as_grpc(answer: Response<Body>) -> Response<Body> {
     parts.headers.insert(GRPC_STATUS, HeaderValue::from(status as u16));
     if let Ok(message) = HeaderValue::from_str(&percent_encoded(&message)) {
         parts.headers.insert(GRPC_MESSAGE, message);
+    }
+    // There is no document here that could name it.
+    if let Some(id) = facts.operation_id {
+        headers::name_operation(&mut parts.headers, id);
     }
     Response::from_parts(parts, Body::default())
 }

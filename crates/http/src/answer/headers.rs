@@ -9,7 +9,7 @@ use semel_core::problem::OPERATIONS_PATH;
 use semel_core::retry::RETRY_ADVICE;
 use semel_core::{OperationId, Record, RetryAdvice, Timestamp};
 
-pub(super) const OPERATION_ID: HeaderName = HeaderName::from_static("idempotency-operation-id");
+pub(crate) const OPERATION_ID: HeaderName = HeaderName::from_static("idempotency-operation-id");
 pub(super) const EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
 /// The mark of a replay in the IETF profile.
 pub(super) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");

@@ -67,6 +67,12 @@ pub(crate) fn held_problem() -> Problem {
     Problem::new(ProblemKind::Held, detail).retry_after(HELD)
 }
 
+/// Answers that the deadline of the client was over before the claim: nothing ran.
+pub(crate) fn deadline_exceeded(policy: &Policy) -> Answer {
+    let detail = "The time in Semel-Deadline was over before the command was claimed, so nothing was run.";
+    told(AnswerDecision::Refused, &Problem::new(ProblemKind::DeadlineExceeded, detail), policy)
+}
+
 /// Answers that the key belongs to another request, and tells nothing of that request.
 pub(crate) fn mismatch(policy: &Policy) -> Answer {
     let detail = "This key was used before with another method, path, content type or body.";
@@ -125,13 +131,21 @@ pub(crate) fn outcome_unknown(id: OperationId, status: StatusCode, detail: &str,
     )
 }
 
+/// Answers that the command ran, and that its outcome is not stored yet: it is offered to the store until it takes it.
+pub(crate) fn outcome_not_stored(id: OperationId, policy: &Policy) -> Answer {
+    let detail = "The command ran, but its outcome could not be stored.";
+    let status = StatusCode::INTERNAL_SERVER_ERROR;
+    let problem = Problem::new(ProblemKind::OutcomeUnknown, detail).about(id).with_status(status);
+    told(AnswerDecision::Unknown, &problem.retry_after(SOON), policy)
+}
+
 /// Answers that the task of the command ended early: the record will tell, once its lease has ended.
 pub(crate) fn cut_off(policy: &Policy) -> Answer {
     let detail = "The command may have been begun. Send the same request again to learn what became of it.";
     let status = StatusCode::INTERNAL_SERVER_ERROR;
     told(
         AnswerDecision::Unknown,
-        &Problem::new(ProblemKind::OutcomeUnknown, detail).with_status(status),
+        &Problem::new(ProblemKind::OutcomeUnknown, detail).with_status(status).retry_after(SOON),
         policy,
     )
 }

@@ -25,7 +25,7 @@ pub(super) fn begin(labels: &OperationLabels) {
         for state in SWEPT_STATES {
             swept(operation.clone(), state.as_str()).increment(0);
         }
-        for cause in observe::UNKNOWN_CAUSES {
+        for cause in observe::unknown_causes() {
             observe::unknown(operation.clone(), cause).increment(0);
         }
     }
@@ -62,7 +62,7 @@ fn swept(operation: Arc<str>, state: &'static str) -> Counter {
 
 fn count(operation: &Arc<str>, record: &AgedRecord) {
     swept(operation.clone(), state_of(record)).increment(1);
-    if let Some((StateName::Unknown, cause)) = record.became {
+    if let Some(cause) = record.made_unknown() {
         observe::unknown(operation.clone(), cause).increment(1);
     }
 }

@@ -16,39 +16,57 @@ use crate::answer::AnswerDecision;
 use super::late::Late;
 use super::tenants::OTHER;
 
-/// The reasons for which a command becomes unknown.
-pub(crate) const UNKNOWN_CAUSES: [Reason; 10] = [
-    Reason::ServerError,
-    Reason::HandlerUnsure,
-    Reason::TimedOut,
-    Reason::BrokeOff,
-    Reason::Panicked,
-    Reason::ShutDown,
-    Reason::LeaseExpired,
-    Reason::DeferralExpired,
-    Reason::NeverStarted,
-    Reason::MessageDead,
-];
+/// Returns the reasons for which a command becomes unknown.
+pub(crate) fn unknown_causes() -> impl Iterator<Item = Reason> {
+    Reason::ALL.into_iter().filter(|reason| reason.is_of_unknown())
+}
 
-/// The problems of requests that are refused before their command is claimed.
-const REFUSALS: [ProblemKind; 16] = [
-    ProblemKind::MissingKey,
-    ProblemKind::InvalidKey,
-    ProblemKind::DuplicateBusinessReference,
-    ProblemKind::Unauthenticated,
-    ProblemKind::Forbidden,
-    ProblemKind::QuotaExceeded,
-    ProblemKind::LookupQuotaExceeded,
-    ProblemKind::RequestTooOld,
-    ProblemKind::RequestTooLarge,
-    ProblemKind::RequestIncomplete,
-    ProblemKind::AuthorizationUnavailable,
-    ProblemKind::StoreUnavailable,
-    ProblemKind::ShuttingDown,
-    ProblemKind::Held,
-    ProblemKind::Overloaded,
-    ProblemKind::MalformedRequest,
-];
+/// Returns the problems of requests that are refused.
+fn refusals() -> impl Iterator<Item = ProblemKind> {
+    ProblemKind::ALL.into_iter().filter(|kind| is_refusal(*kind))
+}
+
+/// Returns true for a problem that a command is refused with by the layer.
+const fn is_refusal(kind: ProblemKind) -> bool {
+    match kind {
+        ProblemKind::MissingKey
+        | ProblemKind::InvalidKey
+        | ProblemKind::ResultUnavailable
+        | ProblemKind::DuplicateBusinessReference
+        | ProblemKind::Unauthenticated
+        | ProblemKind::Forbidden
+        | ProblemKind::QuotaExceeded
+        | ProblemKind::LookupQuotaExceeded
+        | ProblemKind::RequestTooOld
+        | ProblemKind::RequestTooLarge
+        | ProblemKind::RequestIncomplete
+        | ProblemKind::AuthorizationUnavailable
+        | ProblemKind::StoreUnavailable
+        | ProblemKind::ShuttingDown
+        | ProblemKind::Held
+        | ProblemKind::DeadlineExceeded
+        | ProblemKind::Overloaded
+        | ProblemKind::MalformedRequest => true,
+        // Other decisions about a command have a counter of their own.
+        ProblemKind::KeyReused
+        | ProblemKind::InProgress
+        | ProblemKind::OutcomeUnknown
+        | ProblemKind::RecordExpired
+        | ProblemKind::ResponseNotRetained
+        | ProblemKind::ResponseUnreadable
+        // Handlers and the service around the layer have these.
+        | ProblemKind::UpstreamUnreachable
+        | ProblemKind::RolledBack
+        | ProblemKind::InvalidBulk
+        | ProblemKind::UpstreamFailed
+        | ProblemKind::OperationNotFound
+        | ProblemKind::MisdirectedRequest
+        | ProblemKind::RequestHeadTooLarge
+        | ProblemKind::RequestHeadTimeout
+        | ProblemKind::NotFound
+        | ProblemKind::ActionRefused => false,
+    }
+}
 
 /// The store calls of requests.
 const STORE_CALLS: [&str; 8] =
@@ -79,8 +97,8 @@ pub(crate) fn begin(rules: &[Arc<str>], unmatched: &Arc<str>, now: Timestamp) {
     for operation in rules.iter().chain([unmatched]) {
         let operation = || operation.clone();
         AnswerDecision::ALL.iter().for_each(|outcome| claims(operation(), *outcome).increment(0));
-        REFUSALS.iter().for_each(|kind| refused(operation(), kind.code()).increment(0));
-        UNKNOWN_CAUSES.iter().for_each(|cause| unknown(operation(), *cause).increment(0));
+        refusals().for_each(|kind| refused(operation(), kind.code()).increment(0));
+        unknown_causes().for_each(|cause| unknown(operation(), cause).increment(0));
         Late::ALL.iter().for_each(|outcome| late_answers(operation(), *outcome).increment(0));
         for counter in [replays, in_progress, expired, zombies, late_retries, held] {
             counter(operation()).increment(0);

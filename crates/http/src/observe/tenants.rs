@@ -38,7 +38,13 @@ impl TenantLabels {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, mpsc};
+    use std::time::Duration;
+
     use super::*;
+
+    /// Time after which a thread counts as stuck.
+    const PATIENCE: Duration = Duration::from_secs(20);
 
     #[test]
     fn labels_are_capped() {
@@ -50,5 +56,20 @@ mod tests {
         }
         assert_eq!(label("one too many"), OTHER);
         assert_eq!(label("tenant-7"), "tenant-7");
+    }
+
+    #[test]
+    fn with_every_label_taken_tenants_do_not_wait_for_one_another() {
+        let labels = Arc::new(TenantLabels::default());
+        let caller = |name: &str| Principal::new(name, "c").expect("it is a name");
+        for number in 0..MAX_LABELS {
+            labels.of(&caller(&format!("tenant-{number}")));
+        }
+        // Another reader keeps out whoever wants to write.
+        let _reading = labels.0.read().expect("nobody panics");
+        let (asked, other) = (labels.clone(), caller("one too many"));
+        let (tell, told) = mpsc::channel();
+        std::thread::spawn(move || tell.send(asked.of(&other)));
+        assert_eq!(told.recv_timeout(PATIENCE).as_deref(), Ok(OTHER));
     }
 }

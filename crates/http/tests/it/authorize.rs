@@ -49,12 +49,12 @@ async fn lab() -> (Lab, Arc<Judge>) {
 }
 
 fn page_of(reply: &Reply) -> Send {
-    let id = reply.header("idempotency-operation-id").expect("it is named");
+    let id = reply.operation_id().expect("it is named");
     pay("").method("GET").target(format!("/.well-known/semel/operations/{id}")).without("idempotency-key")
 }
 
 fn result_of(reply: &Reply) -> Send {
-    let id = reply.header("idempotency-operation-id").expect("it is named");
+    let id = reply.operation_id().expect("it is named");
     page_of(reply).target(format!("/.well-known/semel/operations/{id}/result"))
 }
 

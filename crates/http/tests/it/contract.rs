@@ -346,7 +346,7 @@ async fn a_handler_sees_its_operation_id_and_forged_semel_fields_are_removed() {
         .await;
     assert_eq!(reply.header("x-semel-seen"), Some("0"), "client-sent fields of ours are stripped");
     assert_eq!(reply.header("x-attempt"), Some("1"));
-    let id = reply.header("idempotency-operation-id").expect("it is named");
+    let id = reply.operation_id().expect("it is named");
     assert_eq!(reply.header("x-downstream-key"), Some(format!("{id}:charge").as_str()));
 }
 

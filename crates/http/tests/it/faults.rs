@@ -136,6 +136,29 @@ async fn a_resent_claim_found_after_its_lease_frees_the_business_reference() {
     assert_eq!((other.status.as_u16(), lab.count()), (201, 1), "the order is free for another key");
 }
 
+/// A claim that never arrives is looked for until it cannot arrive any more: its key belongs to another request.
+#[tokio::test]
+async fn a_shutdown_does_not_wait_for_a_claim_whose_key_has_moved_on() {
+    let lab = Lab::with(|builder| builder.store_timeout(Duration::from_millis(200))).await;
+    lab.store.script(|call| (call == Call::Claim).then_some(Fault::HangsUndone));
+    assert_eq!(lab.send(pay("{}")).await.problem(), problem(503, "IDEMPOTENCY_STORE_UNAVAILABLE"));
+    lab.store.heal();
+    assert_eq!(lab.send(pay("{}")).await.status, 201);
+    // Shorter than the time after which a shutdown gives up a claim that did not arrive.
+    let ended = lab.layer.shutdown(Duration::from_secs(4)).await;
+    assert!(ended.drained, "its release is over: {ended:?}");
+}
+
+#[tokio::test]
+async fn a_shutdown_gives_up_a_claim_that_did_not_arrive() {
+    let lab = Lab::with(|builder| builder.store_timeout(Duration::from_millis(200))).await;
+    lab.store.script(|call| (call == Call::Claim).then_some(Fault::HangsUndone));
+    assert_eq!(lab.send(pay("{}")).await.problem(), problem(503, "IDEMPOTENCY_STORE_UNAVAILABLE"));
+    lab.store.heal();
+    let ended = lab.layer.shutdown(Duration::from_secs(60)).await;
+    assert!(ended.drained, "{ended:?}");
+}
+
 #[tokio::test]
 async fn a_completion_whose_answer_was_lost_is_resent_and_replayed() {
     let lab = Lab::new().await;
@@ -156,6 +179,7 @@ async fn a_failure_after_the_effect_but_before_the_response_was_stored_is_unknow
     lab.store.script(|call| (call == Call::Apply).then_some(Fault::Unavailable));
     let reply = lab.send(pay("{}")).await;
     assert_eq!(reply.problem(), problem(500, "IDEMPOTENCY_OUTCOME_UNKNOWN"));
+    assert_eq!((reply.header("idempotency-retry"), reply.header("retry-after")), (Some("poll"), Some("1")));
     assert_eq!(lab.count(), 1);
     let again = lab.send(pay("{}")).await;
     assert_eq!(again.problem(), problem(409, "IDEMPOTENCY_REQUEST_IN_PROGRESS"), "until its lease ends");

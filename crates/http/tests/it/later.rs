@@ -10,7 +10,7 @@ use semel_testkit::client::{Reply, pay, problem};
 use crate::later_lab::{Kept, Later, get, later};
 
 fn operation_id(reply: &Reply) -> &str {
-    reply.header("idempotency-operation-id").expect("every answer names its operation")
+    reply.operation_id().expect("every answer names its operation")
 }
 
 #[tokio::test]
@@ -68,6 +68,16 @@ async fn hundreds_of_duplicates_run_once() {
         ended.await.expect("it ends by itself");
         assert_eq!(lab.count(), 1);
     }
+}
+
+#[tokio::test]
+async fn an_accepted_command_counts_once_for_its_caller_although_a_worker_executes_it() {
+    let lab = Later::memory().await;
+    let accepted = lab.send(pay("{}")).await;
+    lab.work();
+    lab.becomes(&accepted, "succeeded").await;
+    let new_keys = lab.layer.busy().callers().current.new_keys;
+    assert_eq!((new_keys.total, new_keys.callers[0].count), (1, 1));
 }
 
 #[tokio::test]

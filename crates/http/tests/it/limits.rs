@@ -108,6 +108,17 @@ async fn a_refusal_of_the_tenant_takes_nothing_from_the_caller() {
 }
 
 #[tokio::test]
+async fn a_command_that_its_client_no_longer_waits_for_uses_up_no_new_key() {
+    let lab = Lab::limited(of_caller(new_keys(1))).await;
+    for number in 0..3 {
+        let over = lab.send(numbered(number).with("semel-deadline", "0")).await;
+        assert_eq!(over.problem(), problem(503, "DEADLINE_EXCEEDED"));
+    }
+    assert_eq!(lab.send(numbered(3)).await.status, 201);
+    assert_eq!(lab.send(numbered(4)).await.status, 429);
+}
+
+#[tokio::test]
 async fn concurrent_new_keys_run_up_to_their_rate_limit() {
     let lab = Arc::new(Lab::limited(of_caller(new_keys(10))).await);
     let requests: Vec<_> = (0..60)
@@ -128,7 +139,7 @@ async fn a_caller_over_its_lookup_quota_learns_nothing() {
     let lab = Lab::limited(of_caller(lookups(4))).await;
     let first = lab.send(numbered(0)).await;
     assert_eq!(first.status, 201);
-    let id = first.header("idempotency-operation-id").expect("it is named");
+    let id = first.operation_id().expect("it is named");
     let page = pay("").method("GET").without("idempotency-key");
     let page = page.target(format!("/.well-known/semel/operations/{id}"));
     assert_eq!(lab.send(page.clone()).await.status, 200, "a question is a look");

@@ -2,6 +2,7 @@
 //! instructions.
 
 mod authorize;
+mod client_deadlines;
 mod codings;
 mod contract;
 mod counted;
@@ -26,9 +27,11 @@ mod replays;
 mod resource;
 mod retry_advice;
 mod seen;
+mod steps;
 mod stored;
 mod stripe;
 mod tiers;
 mod traces;
+mod unknown;
 mod versions;
 mod worker;

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use semel_core::outbox::{Depth, Intervention, Message, MessageFence, MessageFilter, Next, Outbox, Take};
+use semel_core::outbox::{
+    Depth, Intervention, Message, MessageFence, MessageFilter, MessageWrite, Next, Outbox, Take,
+};
 use semel_core::{Clock, Note, Policy, Store, StoreError, Timestamp, Upkeep};
 use semel_http::Maintenance;
 use semel_stores::MemoryStore;
@@ -139,8 +141,8 @@ impl Outbox for Counting {
         Ok(false)
     }
 
-    async fn settle(&self, _: &MessageFence, _: Next, _: Option<&str>) -> Result<bool, StoreError> {
-        Ok(false)
+    async fn settle(&self, _: &MessageFence, _: Next, _: Option<&str>) -> Result<MessageWrite, StoreError> {
+        Ok(MessageWrite::Fenced)
     }
 
     async fn message(&self, _: &str) -> Result<(Option<Message>, Timestamp), StoreError> {

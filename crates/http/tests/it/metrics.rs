@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use semel_core::Policy;
 use semel_core::policy::OnExpired;
 use semel_core::quota::{Allowance, Limits, Rate};
+use semel_core::{Policy, Reason};
 use semel_http::{Maintenance, Operation};
 
 use crate::counted::Counted;
@@ -54,6 +54,21 @@ async fn counters_with_known_labels_start_at_zero() {
         assert_eq!(counted.value(series), Some(0.0), "{series}");
     }
     assert!(counted.series("idempotency_execution_seconds").iter().any(|line| line.ends_with(" 0")));
+}
+
+#[tokio::test]
+async fn every_cause_of_an_unknown_outcome_starts_at_zero() {
+    let counted = Counted::new();
+    let _recording = counted.begin();
+    let _lab = lab(|_| {}).await;
+    let begun = |cause: &Reason| {
+        let cause = cause.as_str();
+        counted.value(&format!(r#"idempotency_unknown_total{{operation="payments",cause="{cause}"}}"#))
+    };
+    let causes = Reason::ALL.into_iter().filter(|cause| begun(cause) == Some(0.0)).count();
+    assert_eq!(causes, Reason::ALL.into_iter().filter(|cause| cause.is_of_unknown()).count());
+    assert_eq!(begun(&Reason::NotExecuted), Some(0.0), "a command in phases has had all its attempts");
+    assert_eq!(begun(&Reason::Answered), None);
 }
 
 #[tokio::test]
@@ -252,7 +267,7 @@ async fn the_busiest_callers_and_the_hottest_keys_are_shown() {
     assert_eq!(told(&callers.refusals), [("carol".to_owned(), 1)]);
 
     let keys = busy.hot_keys().current;
-    let prefix = semel_testkit::sample::scope(&another(2)).key.hash_prefix();
+    let prefix = semel_testkit::sample::scope(&another(2)).key().hash_prefix();
     assert_eq!((&*keys[0].operation, &keys[0].key_hash_prefix, keys[0].count), ("payments", &prefix, 2));
     assert_eq!((keys.len(), keys[1].count), (2, 1));
 }

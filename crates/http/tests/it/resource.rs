@@ -12,7 +12,7 @@ fn ask(target: &str) -> Send {
 async fn an_operation_is_shown_to_its_own_caller_only() {
     let lab = Lab::new().await;
     let first = lab.send(pay("{}")).await;
-    let id = first.header("idempotency-operation-id").expect("it is named").to_owned();
+    let id = first.operation_id().expect("it is named").to_owned();
     let target = format!("/.well-known/semel/operations/{id}");
     let document = lab.send(ask(&target)).await.json();
     assert_eq!(document["operationId"], id);

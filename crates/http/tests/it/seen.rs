@@ -52,6 +52,11 @@ impl Logs {
         events.iter().filter(is_named).cloned().collect()
     }
 
+    /// Returns the fields of every event.
+    pub(crate) fn all(&self) -> Vec<BTreeMap<&'static str, String>> {
+        self.0.lock().expect("nobody panics").clone()
+    }
+
     /// The values of these fields in the event of this outcome.
     fn of(&self, outcome: &str, fields: [&str; 3]) -> [Option<String>; 3] {
         let events = self.0.lock().expect("nobody panics");

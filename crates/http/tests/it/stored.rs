@@ -194,7 +194,7 @@ fn from(address: &str) -> Send {
 }
 
 fn result_of(reply: &Reply) -> Send {
-    let id = reply.header("idempotency-operation-id").expect("it is named");
+    let id = reply.operation_id().expect("it is named");
     pay("")
         .method("GET")
         .target(format!("/.well-known/semel/operations/{id}/result"))
@@ -399,7 +399,7 @@ async fn unfetchable_result_is_reported_and_nothing_runs_again() {
         assert_eq!((again.problem(), again.replayed()), (problem(status, code), false));
         assert_eq!(again.header("location"), None, "nothing is shown of what it made");
         assert_eq!(again.header("www-authenticate").is_some(), status == 401 || status == 403);
-        assert_eq!(again.header("idempotency-operation-id"), first.header("idempotency-operation-id"));
+        assert_eq!(again.operation_id(), first.operation_id());
     }
     let statuses = [500, 502, 503, 429, 408].map(|status| (Show::Status(status), 503));
     let others = [(Show::Status(504), 504), (Show::Panics, 503)];

