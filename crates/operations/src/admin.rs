@@ -1,6 +1,6 @@
 //! Admin listener: health, readiness, metrics, and below `/admin/v1` the operator's views and actions as
-//! JSON. `endpoints` has the table of endpoints, `access` the tokens and roles, `browser` the checks against
-//! foreign pages.
+//! JSON. `endpoints` has the table of endpoints; `gate` admits callers by their tokens (`access`) or the proxy that has signed them
+//! in (`sso`), and not for foreign pages (`browser`); `console` has the pages. A service can mount it as a [`router`].
 //!
 //! Every request passes `answer`: route, identify, authorize, read, execute, log. Nothing is decided here:
 //! actions go through `operate` to the store, which asks `transition`.
@@ -9,30 +9,42 @@ pub mod access;
 mod browser;
 mod bulk;
 mod call;
+mod caller;
+mod console;
+mod counted;
+mod endpoint;
 mod endpoints;
+mod export;
+mod gate;
+pub mod history;
 mod holds;
 mod listener;
 pub mod log_level;
 mod outbox;
 mod pages;
+mod places;
+mod reconcile;
 mod records;
 mod search;
+mod sso;
+#[cfg(test)]
+mod tests;
 pub mod tls_listener;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{ConnectInfo, Request, State};
+use axum::extract::{ConnectInfo, OriginalUri, Request, State};
 use axum::response::Response;
 use axum::serve::Listener;
 use bytes::{Bytes, BytesMut};
 use http::header::{self, HeaderMap, HeaderValue};
 use http::request::Parts;
-use http::{Method, StatusCode};
+use http::{HeaderName, Method, StatusCode};
 use http_body_util::BodyExt;
 use semel_core::policy::Profile;
 use semel_core::problem::ProblemKind;
@@ -40,30 +52,31 @@ use semel_core::{AuditLog, Holds, OperationId, Outbox, Problem, StoreError};
 use semel_flow::reconcile::Reconciler;
 use semel_gateway::entry::head;
 use semel_http::WholeBody;
-use semel_settings::{Config, Role};
+use semel_settings::{Config, EffectiveSetting, Role};
 use semel_stores::Breaker;
 use serde_json::Value;
-use tokio::sync::Semaphore;
 
-use self::access::{AdminTokens, Caller, UnknownCaller};
-use self::browser::Hosts;
+pub use self::access::GivenToken;
+pub use self::browser::is_from_elsewhere;
 use self::call::{AdminAnswer, AdminCall, QueryParameters, forbidden, malformed, members};
+use self::caller::Caller;
+pub use self::endpoint::{Endpoint, EndpointAccess};
+pub use self::endpoints::ENDPOINTS;
 use self::endpoints::EndpointMatch;
-pub use self::endpoints::{ENDPOINTS, Endpoint, EndpointAccess};
+pub use self::gate::AdminGate;
+use self::gate::{identify, log_denied};
+use self::history::MetricsHistory;
 use self::listener::{Bounded, CameFrom};
 use self::log_level::LogLevel;
+use crate::ledger::LedgerBoard;
 use crate::operate::busy::BusySource;
 use crate::operate::{Acted, printable};
 
 /// Largest number of concurrent requests.
 const MAX_AT_ONCE: usize = 64;
-/// Largest number of concurrent exports.
-const MAX_EXPORTS: usize = 2;
 /// Timeouts for the body of a request, and for the whole answer.
 const BODY_TIME: Duration = Duration::from_secs(20);
 const ANSWER_TIME: Duration = Duration::from_secs(60);
-/// Largest size of a body, without the response that it may hold.
-const MAX_BODY: usize = 1 << 20;
 /// Factor of the largest size up to which a body is read and discarded.
 const MAX_WASTE: usize = 4;
 /// Largest logged length of an event id.
@@ -98,40 +111,23 @@ pub struct Admin {
     pub gate: AdminGate,
     /// Settings of the operations.
     pub config: Config,
+    /// Every setting in force, as `semel config show` has it; empty in a service that uses the library.
+    pub settings: Vec<EffectiveSetting>,
+    /// Last hour of the counters.
+    pub history: Arc<MetricsHistory>,
+    /// Last results of the scheduled comparison of ledgers, if there is one.
+    pub ledger: Option<Arc<LedgerBoard>>,
 }
 
-/// Admission: tokens, host names and the limit on concurrent requests.
-pub struct AdminGate {
-    tokens: AdminTokens,
-    hosts: Hosts,
-    max_body: usize,
-    places: Semaphore,
-    /// Limit on concurrent exports, which last longer than their requests.
-    exports: Arc<Semaphore>,
-}
-
-impl AdminGate {
-    /// Makes the gate of a listener at this address. Fetches the tokens.
-    ///
-    /// # Errors
-    /// Fails if the tokens cannot be used.
-    pub async fn new(config: &Config) -> anyhow::Result<AdminGate> {
-        let policies = config.operations.iter().map(|operation| &operation.policy).chain([&config.defaults]);
-        let largest = policies.map(|policy| policy.max_stored_response).max().unwrap_or(0);
-        Ok(AdminGate {
-            tokens: AdminTokens::fetch(config).await?,
-            hosts: Hosts::new(config.admin_listen.ip(), config.admin_hosts.clone()),
-            max_body: largest.saturating_add(MAX_BODY),
-            places: Semaphore::new(MAX_AT_ONCE),
-            exports: Arc::new(Semaphore::new(MAX_EXPORTS)),
-        })
-    }
+/// Returns the whole listener as a router, which a service can nest under a path of its own. Limits on connections are those of
+/// the service then.
+pub fn router(admin: Admin) -> Router {
+    Router::new().fallback(bounded).with_state(Arc::new(admin))
 }
 
 /// Serves connections until it is dropped.
 pub async fn serve(listener: impl Listener<Addr = SocketAddr>, admin: Admin) {
-    let router = Router::new().fallback(bounded).with_state(Arc::new(admin));
-    let service = router.into_make_service_with_connect_info::<CameFrom>();
+    let service = router(admin).into_make_service_with_connect_info::<CameFrom>();
     if let Err(error) = axum::serve(Bounded::new(listener), service).await {
         tracing::error!(%error, "the admin listener ended");
     }
@@ -158,28 +154,41 @@ async fn bounded(State(admin): State<Arc<Admin>>, request: Request) -> Response 
     answer
 }
 
-/// Sets headers that forbid caching, type sniffing, framing and loading of resources.
+/// Policy of an answer that is no page: whoever opens it as one loads nothing and sends nothing.
+const NOTHING: &str =
+    "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox";
+
+/// Sets headers that forbid caching, type sniffing, framing and loading of resources, unless the answer has its own.
 fn secure(headers: &mut HeaderMap) {
     for (name, value) in [
         (header::CACHE_CONTROL, "no-store"),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (header::CONTENT_SECURITY_POLICY, "default-src 'none'"),
+        (header::CONTENT_SECURITY_POLICY, NOTHING),
         (header::X_FRAME_OPTIONS, "DENY"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
     ] {
-        headers.insert(name, HeaderValue::from_static(value));
+        headers.entry(name).or_insert(HeaderValue::from_static(value));
     }
 }
 
+/// Returns the address of the peer. A service that mounts the router may not tell it.
+fn peer(request: &Request) -> Option<IpAddr> {
+    let own = request.extensions().get::<ConnectInfo<CameFrom>>().map(|ConnectInfo(CameFrom(peer))| peer);
+    let of_service = || request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer);
+    own.or_else(of_service).map(SocketAddr::ip)
+}
+
 async fn answer(admin: Arc<Admin>, request: Request) -> Response {
-    let peer =
-        request.extensions().get::<ConnectInfo<CameFrom>>().map(|ConnectInfo(CameFrom(peer))| peer.ip());
+    let peer = peer(&request);
     let (head, body) = match head::normalize(request) {
         Ok(request) => request.into_parts(),
         Err(refused) => return problem(&refused),
     };
     let found = endpoints::find(&head.method, head.uri.path());
-    let peer = peer.map(|peer| peer.to_canonical().to_string());
-    let caller = match (&found, identify(&admin.gate, &head.headers)) {
+    let peer = peer.map(|peer| peer.to_canonical());
+    let identified = identify(&admin.gate, &head.headers, peer);
+    let peer = peer.map(|peer| peer.to_string());
+    let caller = match (&found, identified) {
         (EndpointMatch::Endpoint(Endpoint { access: EndpointAccess::Open, .. }, _), _) => {
             Caller { who: String::new(), role: Role::Viewer }
         }
@@ -204,9 +213,7 @@ async fn answer(admin: Arc<Admin>, request: Request) -> Response {
         }
     };
     let query = QueryParameters::read(&head.uri, endpoint.query);
-    let reads_body = query.as_ref().is_ok_and(QueryParameters::asks_for_body);
-    let what = endpoint.action.or_else(|| reads_body.then_some("read body"));
-    let what = what.or_else(|| endpoint.is_export().then_some("export"));
+    let what = endpoint.action.or_else(|| endpoint.is_export().then_some("export"));
     let (who, named) = (caller.who.clone(), id.clone());
     let mut target = ActionTarget::default();
     let carried_out = carry_out(&admin, endpoint, caller, id, query, &head, body, &mut target).await;
@@ -215,34 +222,6 @@ async fn answer(admin: Arc<Admin>, request: Request) -> Response {
         log_action(&who, what, &named, target, result, peer.as_deref());
     }
     carried_out.map_or_else(|refused| problem(&refused), respond)
-}
-
-/// Reason for denying a caller.
-enum AdminDenied {
-    Token(UnknownCaller),
-    Host(Problem),
-}
-
-impl AdminDenied {
-    fn answer(self) -> Response {
-        match self {
-            AdminDenied::Host(refused) => problem(&refused),
-            AdminDenied::Token(_) => {
-                let detail = "The admin listener needs `Authorization: Bearer` and a token that it knows.";
-                let mut answer = problem(&Problem::new(ProblemKind::Unauthenticated, detail));
-                answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-                answer
-            }
-        }
-    }
-}
-
-/// Identifies the caller. Without tokens, a browser must address this listener by its own name.
-fn identify(gate: &AdminGate, headers: &HeaderMap) -> Result<Caller, AdminDenied> {
-    if !gate.tokens.asks() {
-        gate.hosts.check(headers).map_err(AdminDenied::Host)?;
-    }
-    gate.tokens.identify(headers).map_err(AdminDenied::Token)
 }
 
 #[expect(clippy::too_many_arguments, reason = "the parts of one request, and its target for the log")]
@@ -264,20 +243,23 @@ async fn carry_out(
         browser::check_change(&head.headers)?;
     }
     let query = query?;
+    // Before a place is taken: a slow body keeps nobody else out.
+    let members = match changes {
+        true => members(&read(body, admin.gate.max_body(endpoint)).await?, endpoint.members)?,
+        false => serde_json::Map::new(),
+    };
     // The health endpoint answers under any load.
     let _place = match endpoint.access {
         EndpointAccess::Open => None,
-        EndpointAccess::Needs(_) => Some(admin.gate.places.try_acquire().map_err(|_| {
+        EndpointAccess::Needs(_) => Some(admin.gate.enter(endpoint, &caller.who).ok_or_else(|| {
             Problem::new(ProblemKind::Overloaded, "There are too many requests at the same time.")
                 .retry_after(LATER)
         })?),
     };
-    let members = match changes {
-        true => members(&read(body, admin.gate.max_body).await?, endpoint.members)?,
-        false => serde_json::Map::new(),
-    };
     *target = ActionTarget::of(&members);
-    (endpoint.answer)(AdminCall { admin: admin.clone(), caller, id, query, members }).await
+    let path =
+        head.extensions.get::<OriginalUri>().map_or(&head.uri, |OriginalUri(uri)| uri).path().to_owned();
+    (endpoint.answer)(AdminCall { admin: admin.clone(), caller, path, id, query, members }).await
 }
 
 async fn read(body: Body, max: usize) -> Result<Bytes, Problem> {
@@ -313,6 +295,7 @@ fn respond(answer: AdminAnswer) -> Response {
     *response.status_mut() = answer.status;
     let content_type = HeaderValue::from_static(answer.content_type);
     response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    answer.headers.into_iter().for_each(|(name, value)| drop(response.headers_mut().insert(name, value)));
     response
 }
 
@@ -358,20 +341,6 @@ fn log_action(who: &str, what: &str, id: &str, target: ActionTarget, result: &st
         result,
         peer,
     );
-}
-
-/// Logs denied callers: a few by line, the rest by number.
-fn log_denied(gate: &AdminGate, found: &EndpointMatch, denied: &AdminDenied, peer: Option<&str>) {
-    let Some(unlogged) = gate.tokens.attempt() else { return };
-    let what = match found {
-        EndpointMatch::Endpoint(endpoint, _) => format!("{} {}", endpoint.method, endpoint.path),
-        EndpointMatch::OtherMethods(_) | EndpointMatch::Nothing => "an unknown endpoint".to_owned(),
-    };
-    let (result, why) = match denied {
-        AdminDenied::Token(denied) => (ProblemKind::Unauthenticated.code(), denied.as_str()),
-        AdminDenied::Host(refused) => (refused.kind.code(), "host"),
-    };
-    tracing::warn!(event = "admin_denied", what, result, why, peer, unlogged);
 }
 
 /// Returns the problem for a store that is unavailable, or cannot do this.

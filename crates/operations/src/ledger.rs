@@ -1,8 +1,9 @@
 //! Comparison of the gateway's ledger with a provider's, by a command or on a schedule.
 //!
-//! `read` reads either side, `fetch` reads from an address, and `watch` runs the schedule. The settings make
-//! the plan, and `semel-flow` compares.
+//! `read` reads either side, `fetch` reads from an address, `watch` runs the schedule, and `board` keeps its
+//! last results. The settings make the plan, and `semel-flow` compares.
 
+mod board;
 mod fetch;
 mod read;
 mod watch;
@@ -15,6 +16,7 @@ use semel_core::{Clock, OperationId, Records, StateName, SystemClock};
 use semel_flow::reconcile::ledger::{self, Ages, FindingKind, LedgerReport};
 use semel_settings::LedgerComparison;
 
+pub use board::{LedgerBoard, LedgerFailure, LedgerNews, LedgerRun, LedgerRunFinding};
 pub use watch::{check, check_files, watch};
 
 /// Result of a comparison.

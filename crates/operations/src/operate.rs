@@ -3,6 +3,8 @@
 //! `transition`.
 
 pub mod busy;
+pub mod content;
+pub mod filters;
 pub mod find;
 pub mod holds;
 pub mod looks;
@@ -12,8 +14,11 @@ pub mod quotas;
 pub mod records;
 pub mod requests;
 pub mod settle;
+pub mod settling;
 pub mod status;
 pub mod story;
+pub mod strict_json;
+pub mod turns;
 pub mod verdicts;
 
 use std::time::Duration;
@@ -64,20 +69,6 @@ pub fn operation_id(text: &str) -> Result<OperationId, String> {
     text.parse().map_err(|_| {
         let shown = beginning(text);
         format!("{shown:?} is not an operation id, such as 01a1df42-c587-7cff-b888-276f0e1e6aeb")
-    })
-}
-
-/// Parses an age.
-pub fn age(text: &str) -> Result<Duration, String> {
-    semel_settings::parse_duration(text)
-        .ok_or_else(|| format!("{text:?} is not a duration such as \"30s\", \"5m\" or \"7d\""))
-}
-
-/// Parses a moment.
-pub fn moment(text: &str) -> Result<Timestamp, String> {
-    Timestamp::from_rfc3339(text).ok_or_else(|| {
-        let shown = beginning(text);
-        format!("{shown:?} is not a moment such as \"2026-11-19T08:30:00Z\"")
     })
 }
 

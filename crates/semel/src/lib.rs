@@ -73,11 +73,14 @@
 //! - [`Operation`]: the name of a route's commands, and a setter for each policy.
 //! - `flow`, with the feature of that name: `transact`, which commits the claim, the service's own writes, messages to others and the
 //!   response in one transaction; `flow::phases`, for commands of several steps; `flow::reconcile`, which settles unknown outcomes.
+//! - `admin`, with the feature of that name: the admin API and the console of the gateway, as a router under a path of yours.
 //! - `encryption`, with the feature of that name: stored responses and requests, sealed under keys of yours.
 //! - [`protocol`]: the protocol itself, pure; [`protocol::transition()`] takes every decision.
 //!
 //! Tests use `MemoryStore::with_clock`, and [`Semel::upkeep_once`] in place of time that passes.
 
+#[cfg(feature = "admin")]
+pub mod admin;
 mod service;
 
 pub use semel_core as protocol;
@@ -200,6 +203,11 @@ struct ReconcilePage;
 #[cfg(all(doctest, feature = "flow", feature = "sqlite", feature = "postgres"))]
 #[doc = include_str!("../../../docs/src/how-to/phases.md")]
 struct PhasesPage;
+
+/// Compiles the example of docs/src/how-to/mount-admin.md.
+#[cfg(all(doctest, feature = "admin", feature = "sqlite"))]
+#[doc = include_str!("../../../docs/src/how-to/mount-admin.md")]
+struct MountPage;
 
 /// Compiles the examples of docs/src/how-to/encryption.md.
 #[cfg(all(doctest, feature = "encryption", feature = "sqlite"))]

@@ -17,6 +17,7 @@ use crate::tables::operation::{OPERATION, OperationTable};
 use crate::tables::pass::{PASS, PassTable};
 use crate::tables::reconcile::RECONCILE;
 use crate::tables::server::SERVER;
+use crate::tables::sso::{ADMIN_SSO, SsoTable};
 use crate::tables::tls::{TLS, TlsTable, UPSTREAM_TLS, UpstreamTlsTable};
 use crate::tables::traces::{TRACES, TraceTable};
 use crate::tables::webhook::{WEBHOOK, WebhookTable};
@@ -59,6 +60,7 @@ pub fn settings() -> Vec<SettingInfo> {
     [
         infos("", GENERAL, &config),
         infos("admin.token", ADMIN_TOKEN, &TokenTable::default()),
+        infos("admin.sso", ADMIN_SSO, &SsoTable::default()),
         infos("server", SERVER, &config.server),
         infos("cors", CORS, &config.cors),
         infos("identity", IDENTITY, &IdentityTable::default()),

@@ -25,6 +25,7 @@ use crate::tables::maintenance::MaintenanceSettings;
 use crate::tables::operation::OperationConfig;
 use crate::tables::pass::PassConfig;
 use crate::tables::server::{Server, UpgradeProtocol};
+use crate::tables::sso::AdminSso;
 use crate::tables::tls::{ListenerTls, UpstreamTls};
 use crate::tables::traces::TraceSettings;
 use crate::tables::upstream::{UpstreamProtocol, UpstreamReuse};
@@ -49,6 +50,8 @@ pub struct Config {
     pub cors: CorsSettings,
     /// The tokens of the admin listener, in the order of the file. Without any, it is for this machine only.
     pub admin_tokens: Vec<AdminToken>,
+    /// Single sign-on at the admin listener, if there is one.
+    pub admin_sso: Option<AdminSso>,
     /// Service that commands are forwarded to: a scheme and an authority.
     pub upstream: Uri,
     /// The protocol of the upstream.
@@ -135,6 +138,7 @@ impl Default for Config {
             forwarded_from: Vec::new(),
             cors: CorsSettings::default(),
             admin_tokens: Vec::new(),
+            admin_sso: None,
             upstream: Uri::from_static("http://127.0.0.1:3000"),
             upstream_protocol: UpstreamProtocol::Http1,
             upstream_reuse: UpstreamReuse::Caller,
@@ -178,8 +182,8 @@ pub(crate) const GENERAL: &[Setting<Config>] = &[
         "admin_hosts",
         List<HostName>,
         admin_hosts,
-        "Without [[admin.token]]: host names by which browsers may open admin_listen, beside localhost and \
-         its address"
+        "Without [[admin.token]] and [admin.sso]: host names by which browsers may open admin_listen, beside \
+         localhost and its address"
     ),
     setting!(
         "hosts",

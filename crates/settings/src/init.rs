@@ -63,6 +63,9 @@ fn between(last: &str, next: &str) -> String {
              #     [[encryption.key]]"
                 .to_owned()
         }
+        "admin.sso" => {
+            "# People whom a proxy in front of the admin listener has signed in\n#     [admin.sso]".to_owned()
+        }
         "admin.token" => {
             "# A token of the admin listener; repeat the table for each. Without any, it is for this machine only\n\
              #     [[admin.token]]"

@@ -60,6 +60,7 @@ pub use tables::maintenance::MaintenanceSettings;
 pub use tables::operation::OperationConfig;
 pub use tables::pass::{Exemption, PassConfig, has_no_body, path_exceptions};
 pub use tables::server::{Server, TunnelLimits, UpgradeProtocol};
+pub use tables::sso::{AdminSso, SsoMember};
 pub use tables::tls::{CertifiedKey, ListenerTls, UpstreamTls};
 pub use tables::traces::TraceSettings;
 pub use tables::upstream::{UpstreamProtocol, UpstreamReuse};

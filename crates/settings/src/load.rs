@@ -26,6 +26,7 @@ use crate::tables::operation;
 use crate::tables::pass;
 use crate::tables::reconcile::RECONCILE;
 use crate::tables::server::SERVER;
+use crate::tables::sso::{self, ADMIN_SSO};
 use crate::tables::tls::{self, TLS, TlsTable, UPSTREAM_TLS, UpstreamTlsTable};
 use crate::tables::traces::{self, TRACES, TraceTable};
 use crate::tables::webhook;
@@ -265,6 +266,8 @@ impl Loader {
         self.config.upstream_tls =
             tls::check_upstream(&mut self.findings, &self.upstream_tls, &self.config.upstream);
         self.config.admin_tokens = admin::check(&mut self.findings, &self.admin, self.config.admin_listen);
+        let sso = self.admin.sso.as_ref();
+        self.config.admin_sso = sso.and_then(|(origin, table)| sso::check(&mut self.findings, table, origin));
         check::config(&mut self.findings, &self.config, self.identity.source);
         warn::config(&mut self.findings, &self.config);
     }
@@ -273,6 +276,9 @@ impl Loader {
         let mut rows = Rows::new(&self.findings);
         rows.add("", GENERAL, &self.config);
         self.admin.tokens.iter().for_each(|token| rows.add(&token.path(), ADMIN_TOKEN, token));
+        if let Some((_, sso)) = &self.admin.sso {
+            rows.add(sso::PATH, ADMIN_SSO, sso);
+        }
         rows.add("server", SERVER, &self.config.server);
         rows.add("cors", CORS, &self.config.cors);
         rows.add("identity", IDENTITY, &self.identity);

@@ -18,6 +18,7 @@ pub(crate) mod operation;
 pub(crate) mod pass;
 pub(crate) mod reconcile;
 pub(crate) mod server;
+pub(crate) mod sso;
 pub(crate) mod store;
 pub(crate) mod tls;
 pub(crate) mod traces;

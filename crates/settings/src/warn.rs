@@ -21,6 +21,7 @@ use crate::tables::jwt;
 use crate::tables::ledger::LedgerSource;
 use crate::tables::look_up::LookUpConfig;
 use crate::tables::operation::{self, OperationConfig};
+use crate::tables::sso;
 use crate::tables::tls::ListenerTls;
 use crate::tables::traces;
 
@@ -211,6 +212,9 @@ fn admin(findings: &mut Findings, config: &Config) {
     for token in tokens.iter().filter(|token| token.source.is_readable_by_others()) {
         let message = "other users of this machine can read the token: run `chmod 600` on the file";
         findings.warn(&token.setting(), message);
+    }
+    if let Some(settings) = &config.admin_sso {
+        sso::warn(findings, settings);
     }
     let is_clear = config.admin_tls.is_none() && !config.admin_listen.ip().is_loopback();
     if !tokens.is_empty() && is_clear {

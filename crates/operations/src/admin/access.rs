@@ -1,55 +1,38 @@
-//! Tokens and roles of callers at the admin listener.
+//! Identification of callers at the admin listener: by a token, or by the proxy that has signed them in (`sso`).
 //!
 //! Invariant: no message, log or answer contains a token; tokens are compared only by digest, against all of
 //! them, in a time that does not depend on their values.
 
+use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use http::header::{AUTHORIZATION, HeaderMap};
+use semel_core::text::steers;
 use semel_gateway::secret;
-use semel_settings::{AdminToken, Config, Role};
+use semel_settings::{AdminSso, AdminToken, Config, Role};
 use sha2::{Digest, Sha256};
 use subtle::{ConditionallySelectable, ConstantTimeEq};
+
+use super::caller::{Caller, UnknownCaller};
+use super::sso;
 
 /// Smallest and largest number of characters in a token.
 const MIN_TOKEN: usize = 32;
 const MAX_TOKEN: usize = 1024;
 
+/// Largest length of the name of a given token, in bytes.
+const MAX_NAME: usize = 64;
+
 /// Number of failed attempts that are logged per interval; the rest is counted.
 const MAX_LOGGED: u32 = 10;
 const LOG_TIME: Duration = Duration::from_secs(60);
 
-/// Caller at the admin listener.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Caller {
-    /// Name in logs and notes.
-    pub(crate) who: String,
-    pub(crate) role: Role,
-}
-
-/// Reason for which the caller is unknown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum UnknownCaller {
-    /// The request has no token.
-    Missing,
-    /// The request has a wrong token or another credential.
-    Wrong,
-}
-
-impl UnknownCaller {
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            UnknownCaller::Missing => "missing",
-            UnknownCaller::Wrong => "wrong",
-        }
-    }
-}
-
-/// Tokens of the listener. Without any, every caller that can reach it is its operator.
-pub(crate) struct AdminTokens {
+/// Tokens and single sign-on of the listener. Without any, every caller that can reach it is its operator.
+pub(crate) struct AdminAccess {
     tokens: Vec<Token>,
+    sso: Option<AdminSso>,
     attempts: Mutex<Attempts>,
 }
 
@@ -58,37 +41,88 @@ struct Token {
     caller: Caller,
 }
 
-impl AdminTokens {
+/// Token that a program gives itself to the router that it mounts.
+pub struct GivenToken {
+    /// The name of its owner in logs and notes.
+    pub name: String,
+    /// The role of its owner.
+    pub role: Role,
+    /// The token: 32 to 1024 printable characters of ASCII.
+    pub secret: String,
+}
+
+impl AdminAccess {
+    /// Makes the access of callers with one of these tokens.
+    ///
+    /// # Errors
+    /// Fails if there are none, or one cannot be used.
+    pub(crate) fn given(given: &[GivenToken]) -> anyhow::Result<AdminAccess> {
+        ensure!(
+            !given.is_empty(),
+            "there is no token: everybody who reaches the service would be an operator"
+        );
+        let mut tokens: Vec<Token> = Vec::with_capacity(given.len());
+        for GivenToken { name, role, secret } in given {
+            let who = format!("token:{name}");
+            let is_name = !name.is_empty() && name.len() <= MAX_NAME && !name.chars().any(steers);
+            ensure!(
+                is_name,
+                "the name {name:?} of a token is empty, or no printable line of at most {MAX_NAME} bytes"
+            );
+            ensure!(!tokens.iter().any(|other| other.caller.who == who), "two tokens have the name {name:?}");
+            add_text(&mut tokens, Caller { who, role: *role }, secret.as_bytes())
+                .with_context(|| format!("the token {name:?}"))?;
+        }
+        Ok(AdminAccess { tokens, sso: None, attempts: Mutex::default() })
+    }
+
     /// Fetches the tokens.
     ///
     /// # Errors
-    /// Fails if a token cannot be used, or if there are none although other machines can reach the listener.
-    pub(crate) async fn fetch(config: &Config) -> anyhow::Result<AdminTokens> {
+    /// Fails if a token cannot be used, or if there are none, nor a single sign-on, although other machines can reach the
+    /// listener.
+    pub(crate) async fn fetch(config: &Config) -> anyhow::Result<AdminAccess> {
+        let is_open = config.admin_tokens.is_empty() && config.admin_sso.is_none();
         ensure!(
-            !config.admin_tokens.is_empty() || config.admin_listen.ip().is_loopback(),
-            "`admin_listen` is reachable from other machines, and there is no `[[admin.token]]`"
+            !is_open || config.admin_listen.ip().is_loopback(),
+            "`admin_listen` is reachable from other machines, and there is no `[[admin.token]]` and no `[admin.sso]`"
         );
         let mut tokens = Vec::with_capacity(config.admin_tokens.len());
         for token in &config.admin_tokens {
             let text = secret::fetch(&token.source).await;
             add(&mut tokens, token, text).with_context(|| format!("`{}`", token.setting()))?;
         }
-        Ok(AdminTokens { tokens, attempts: Mutex::default() })
+        Ok(AdminAccess { tokens, sso: config.admin_sso.clone(), attempts: Mutex::default() })
     }
 
-    /// Returns true if a token is required.
+    /// Returns true if a credential is required.
     pub(crate) fn asks(&self) -> bool {
-        !self.tokens.is_empty()
+        !self.tokens.is_empty() || self.sso.is_some()
     }
 
-    /// Identifies the caller.
-    pub(crate) fn identify(&self, headers: &HeaderMap) -> Result<Caller, UnknownCaller> {
+    /// Identifies the caller. `Authorization` decides alone if the request has it.
+    pub(crate) fn identify(
+        &self,
+        headers: &HeaderMap,
+        peer: Option<IpAddr>,
+    ) -> Result<IdentifiedCaller, UnknownCaller> {
         if !self.asks() {
-            return Ok(Caller { who: "local".to_owned(), role: Role::Operator });
+            let caller = Caller { who: "local".to_owned(), role: Role::Operator };
+            return Ok(IdentifiedCaller { caller, is_ambient: false });
         }
-        if !headers.contains_key(AUTHORIZATION) {
-            return Err(UnknownCaller::Missing);
+        if headers.contains_key(AUTHORIZATION) {
+            return Ok(IdentifiedCaller { caller: self.of_token(headers)?, is_ambient: false });
         }
+        let signed_in = match &self.sso {
+            Some(sso) => sso::identify(sso, headers, peer)?,
+            None => None,
+        };
+        let caller = signed_in.ok_or(UnknownCaller::Missing)?;
+        Ok(IdentifiedCaller { caller, is_ambient: true })
+    }
+
+    /// Identifies the holder of the token.
+    fn of_token(&self, headers: &HeaderMap) -> Result<Caller, UnknownCaller> {
         let presented = digest(bearer(headers).ok_or(UnknownCaller::Wrong)?);
         // The index after the last token stands for none of them.
         let none = u32::try_from(self.tokens.len()).unwrap_or(u32::MAX);
@@ -106,6 +140,14 @@ impl AdminTokens {
     }
 }
 
+/// Caller, and the way in which it was identified.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct IdentifiedCaller {
+    pub(crate) caller: Caller,
+    /// True if a browser sends the credential by itself, also for a page of another origin.
+    pub(crate) is_ambient: bool,
+}
+
 /// Checks the tokens that can be read without running a program.
 pub fn look(config: &Config) -> anyhow::Result<()> {
     let mut tokens = Vec::new();
@@ -117,11 +159,16 @@ pub fn look(config: &Config) -> anyhow::Result<()> {
 }
 
 fn add(tokens: &mut Vec<Token>, token: &AdminToken, text: anyhow::Result<Vec<u8>>) -> anyhow::Result<()> {
-    let digest = digest(check(text?.trim_ascii())?);
+    let caller = Caller { who: format!("token:{}", token.name), role: token.role };
+    add_text(tokens, caller, text?.trim_ascii())
+}
+
+/// Adds the token of this text, which must be good enough, and new.
+fn add_text(tokens: &mut Vec<Token>, caller: Caller, text: &[u8]) -> anyhow::Result<()> {
+    let digest = digest(check(text)?);
     if let Some(twin) = tokens.iter().find(|other| bool::from(other.digest.ct_eq(&digest))) {
         anyhow::bail!("it is the same token as that of {}: each needs its own", twin.caller.who);
     }
-    let caller = Caller { who: format!("token:{}", token.name), role: token.role };
     tokens.push(Token { digest, caller });
     Ok(())
 }
@@ -177,8 +224,8 @@ impl Attempts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::HeaderValue;
-    use semel_settings::SecretSource;
+    use http::{HeaderName, HeaderValue};
+    use semel_settings::{ProxyRange, SecretSource, SsoMember};
 
     const ALICE: &str = "alice-0123456789abcdef0123456789abcdef";
     const BOB: &str = "bob-0123456789abcdef0123456789abcdef01";
@@ -187,12 +234,12 @@ mod tests {
         AdminToken { name: name.to_owned(), role, source: SecretSource::File("unused".into()) }
     }
 
-    fn access() -> AdminTokens {
+    fn access() -> AdminAccess {
         let mut tokens = Vec::new();
         for (name, role, text) in [("alice", Role::Viewer, ALICE), ("bob", Role::Operator, BOB)] {
             add(&mut tokens, &token(name, role), Ok(text.into())).expect("it is a token");
         }
-        AdminTokens { tokens, attempts: Mutex::default() }
+        AdminAccess { tokens, sso: None, attempts: Mutex::default() }
     }
 
     fn headers(lines: &[&str]) -> HeaderMap {
@@ -207,17 +254,17 @@ mod tests {
     fn an_admin_token_identifies_its_holder_and_role() {
         let access = access();
         for scheme in ["Bearer", "bearer", "BEARER"] {
-            let alice = access.identify(&headers(&[&format!("{scheme} {ALICE}")])).expect("she is known");
+            let alice = access.of_token(&headers(&[&format!("{scheme} {ALICE}")])).expect("she is known");
             assert_eq!((alice.who.as_str(), alice.role), ("token:alice", Role::Viewer));
         }
-        let bob = access.identify(&headers(&[&format!("Bearer {BOB}")])).expect("he is known");
+        let bob = access.of_token(&headers(&[&format!("Bearer {BOB}")])).expect("he is known");
         assert_eq!((bob.who.as_str(), bob.role), ("token:bob", Role::Operator));
     }
 
     #[test]
     fn malformed_and_unknown_tokens_are_refused() {
         let access = access();
-        assert_eq!(access.identify(&HeaderMap::new()), Err(UnknownCaller::Missing));
+        assert_eq!(access.identify(&HeaderMap::new(), None), Err(UnknownCaller::Missing));
         let good = format!("Bearer {ALICE}");
         for lines in [
             &["Bearer"][..],
@@ -229,8 +276,40 @@ mod tests {
             &[&format!("Bearer {ALICE} {BOB}")],
             &[&good, &good],
         ] {
-            assert_eq!(access.identify(&headers(lines)), Err(UnknownCaller::Wrong), "{lines:?}");
+            assert_eq!(access.identify(&headers(lines), None), Err(UnknownCaller::Wrong), "{lines:?}");
         }
+    }
+
+    #[test]
+    fn authorization_decides_alone_and_single_sign_on_names_the_others() {
+        let proxy = IpAddr::from([10, 0, 0, 1]);
+        let sso = AdminSso {
+            proxies: vec![ProxyRange::new(proxy, 32)],
+            user_header: HeaderName::from_static("x-user"),
+            groups_header: None,
+            operators: vec![SsoMember::User("olga".to_owned())],
+            viewers: Vec::new(),
+        };
+        let both = AdminAccess { sso: Some(sso.clone()), ..access() };
+        let alone = AdminAccess { tokens: Vec::new(), sso: Some(sso), attempts: Mutex::default() };
+        let with = |lines: &[&str]| {
+            let mut headers = headers(lines);
+            headers.insert("x-user", HeaderValue::from_static("olga"));
+            headers
+        };
+        for access in [&both, &alone] {
+            let olga = access.identify(&with(&[]), Some(proxy)).expect("she is signed in");
+            assert_eq!(
+                (&*olga.caller.who, olga.caller.role, olga.is_ambient),
+                ("sso:olga", Role::Operator, true)
+            );
+            assert_eq!(access.identify(&with(&[]), Some([10, 0, 0, 2].into())), Err(UnknownCaller::Missing));
+            assert_eq!(access.identify(&with(&[]), None), Err(UnknownCaller::Missing));
+            let wrong = access.identify(&with(&["Bearer nonsense"]), Some(proxy));
+            assert_eq!(wrong, Err(UnknownCaller::Wrong), "the header does not help a wrong token");
+        }
+        let alice = both.identify(&with(&[&format!("Bearer {ALICE}")]), Some(proxy)).expect("she is known");
+        assert_eq!((&*alice.caller.who, alice.is_ambient), ("token:alice", false));
     }
 
     #[test]

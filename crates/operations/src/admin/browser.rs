@@ -31,7 +31,7 @@ impl Hosts {
         }
         Err(Problem::new(
             ProblemKind::Forbidden,
-            "Without tokens, this listener answers to its own address and to localhost only: ask for it by one of them, \
+            "Without a token, this listener answers to its own address and to localhost only: ask for it by one of them, \
              or name the host of the request in `admin_hosts`.",
         ))
     }
@@ -50,6 +50,32 @@ impl Hosts {
             }
             Err(_) => name == "localhost" || self.names.contains(&name),
         }
+    }
+}
+
+/// Header that only a page of this listener sends: a page of another origin needs a permission for it, which no answer gives.
+const CONSOLE: &str = "semel-console";
+
+/// Checks that a request with a credential of the browser's own comes from a page of this listener. Reads count, too.
+pub(crate) fn check_ambient(headers: &HeaderMap) -> Result<(), Problem> {
+    let mut lines = headers.get_all(CONSOLE).iter();
+    if !matches!((lines.next(), lines.next()), (Some(line), None) if line == "1") {
+        return Err(Problem::new(
+            ProblemKind::Forbidden,
+            "Whoever is signed in by a proxy needs the header `Semel-Console: 1`, which the console sends: open the page \
+             `/console/`, or use a token.",
+        ));
+    }
+    check_origin(headers)
+}
+
+/// Checks that no page of another origin made a browser send the request. Programs send none of the fields that tell.
+pub(crate) fn check_origin(headers: &HeaderMap) -> Result<(), Problem> {
+    match is_from_elsewhere(headers) {
+        true => {
+            Err(Problem::new(ProblemKind::Forbidden, "A browser sent this for a page of another origin."))
+        }
+        false => Ok(()),
     }
 }
 
@@ -80,7 +106,8 @@ fn is_json(headers: &HeaderMap) -> bool {
     matches!((lines.next(), lines.next()), (Some(line), None) if essence(line))
 }
 
-fn is_from_elsewhere(headers: &HeaderMap) -> bool {
+/// Returns true if a browser says that a page of another origin made it send the request. Programs say nothing of it.
+pub fn is_from_elsewhere(headers: &HeaderMap) -> bool {
     // Another port of this machine is the same site, but not the same origin.
     let is_own_site = |value: &HeaderValue| value == "same-origin" || value == "none";
     let host = headers.get(HOST).map(HeaderValue::as_bytes).unwrap_or_default();
@@ -134,6 +161,32 @@ mod tests {
             assert!(hosts.check(&headers(&[("host", host)])).is_err(), "{host}");
         }
         assert!(hosts.check(&HeaderMap::new()).is_err());
+    }
+
+    #[test]
+    fn an_ambient_credential_counts_for_our_own_page_only() {
+        const HOST: (&str, &str) = ("host", "admin.example");
+        const OURS: (&str, &str) = ("semel-console", "1");
+        for lines in [
+            &[HOST, OURS][..],
+            &[HOST, OURS, ("sec-fetch-site", "same-origin")],
+            &[HOST, OURS, ("sec-fetch-site", "same-origin"), ("origin", "https://admin.example")],
+        ] {
+            assert_eq!(check_ambient(&headers(lines)), Ok(()), "{lines:?}");
+        }
+        for lines in [
+            &[HOST][..],
+            &[HOST, ("sec-fetch-site", "same-origin")],
+            &[HOST, ("semel-console", "")],
+            &[HOST, ("semel-console", "true")],
+            &[HOST, OURS, OURS],
+            &[HOST, OURS, ("sec-fetch-site", "cross-site")],
+            &[HOST, OURS, ("sec-fetch-site", "same-site")],
+            &[HOST, OURS, ("origin", "https://evil.example")],
+            &[HOST, OURS, ("origin", "null")],
+        ] {
+            assert!(check_ambient(&headers(lines)).is_err(), "{lines:?}");
+        }
     }
 
     #[test]

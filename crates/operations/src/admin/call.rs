@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use http::{StatusCode, Uri};
+use http::{HeaderName, HeaderValue, StatusCode, Uri};
 use semel_core::problem::ProblemKind;
 use semel_core::{Note, OperationId, Problem};
-use semel_settings::{Role, nearest};
+use semel_settings::nearest;
 use serde_json::{Map, Value};
 
-use super::Admin;
-use super::access::Caller;
-use crate::operate;
+use super::caller::Caller;
+use super::{Admin, LATER};
+use crate::operate::turns::{NoTurn, ReadTurn};
+use crate::operate::{self, strict_json};
 
 /// Default and largest number of entries on a page.
 const PAGE: usize = 100;
@@ -21,6 +22,8 @@ pub(crate) const MAX_PAGE: usize = 500;
 pub(crate) struct AdminCall {
     pub(crate) admin: Arc<Admin>,
     pub(crate) caller: Caller,
+    /// Path of the request, with the mount of the router where a service has mounted it.
+    pub(crate) path: String,
     /// Path segment at the place of the template's name.
     pub(crate) id: String,
     pub(crate) query: QueryParameters,
@@ -33,6 +36,8 @@ pub(crate) struct AdminAnswer {
     pub(crate) status: StatusCode,
     pub(crate) content_type: &'static str,
     pub(crate) body: Body,
+    /// Further header fields. They replace those that every answer has.
+    pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     /// Result for the log.
     pub(crate) result: &'static str,
 }
@@ -40,11 +45,17 @@ pub(crate) struct AdminAnswer {
 impl AdminAnswer {
     pub(crate) fn json(value: &Value) -> AdminAnswer {
         let body = Body::from(value.to_string());
-        AdminAnswer { status: StatusCode::OK, content_type: "application/json", body, result: "done" }
+        AdminAnswer { content_type: "application/json", ..AdminAnswer::text(StatusCode::OK, body) }
     }
 
     pub(crate) fn text(status: StatusCode, text: impl Into<Body>) -> AdminAnswer {
-        AdminAnswer { status, content_type: "text/plain; charset=utf-8", body: text.into(), result: "done" }
+        AdminAnswer {
+            status,
+            content_type: "text/plain; charset=utf-8",
+            body: text.into(),
+            headers: Vec::new(),
+            result: "done",
+        }
     }
 }
 
@@ -81,11 +92,6 @@ impl QueryParameters {
     pub(crate) fn flag(&self, name: &str) -> Option<String> {
         self.get(if name == "older-than" { "olderThan" } else { name })
     }
-
-    /// Returns true if `body=true` asks for stored content.
-    pub(crate) fn asks_for_body(&self) -> bool {
-        self.get("body").as_deref() == Some("true")
-    }
 }
 
 /// Returns the problem for an unknown name, with the nearest known one.
@@ -101,13 +107,10 @@ fn unknown(what: &str, name: &str, known: &[&str]) -> Problem {
 
 /// Reads the members of a body, which may have these names only.
 pub(crate) fn members(body: &[u8], known: &[&str]) -> Result<Map<String, Value>, Problem> {
-    let members = match serde_json::from_slice(body) {
+    let members = match strict_json::parse(body) {
         Ok(Value::Object(members)) => members,
         Ok(_) => return Err(malformed("The body is not a JSON object.")),
-        Err(error) => {
-            let (line, column) = (error.line(), error.column());
-            return Err(malformed(format!("The body is not JSON, at line {line}, column {column}.")));
-        }
+        Err(why) => return Err(malformed(format!("The body cannot be read: {why}."))),
     };
     match members.keys().find(|name| !known.contains(&name.as_str())) {
         Some(name) => Err(unknown("member", name, known)),
@@ -138,22 +141,23 @@ impl AdminCall {
         }
     }
 
+    /// Waits for the turn of a read of many records, which ends when it is dropped.
+    pub(crate) async fn turn(&self) -> Result<ReadTurn, Problem> {
+        self.admin.gate.turns.take().await.map_err(no_turn)
+    }
+
     /// Returns the page size.
     pub(crate) fn limit(&self) -> Result<usize, Problem> {
         let Some(text) = self.query.get("limit") else { return Ok(PAGE) };
         let limit = text.parse().ok().filter(|limit| (1..=MAX_PAGE).contains(limit));
         limit.ok_or_else(|| malformed(format!("`limit` is a number from 1 to {MAX_PAGE}.")))
     }
+}
 
-    /// Returns true if stored content is to be shown. Only an operator may ask for it.
-    pub(crate) fn wants_body(&self) -> Result<bool, Problem> {
-        match self.query.get("body").as_deref() {
-            None | Some("false") => Ok(false),
-            Some("true") if self.caller.role == Role::Operator => Ok(true),
-            Some("true") => Err(forbidden()),
-            Some(_) => Err(malformed("`body` is true or false.")),
-        }
-    }
+/// Returns the problem for a read that gets no turn.
+pub(crate) fn no_turn(why: NoTurn) -> Problem {
+    let detail = format!("Nothing was read: {why}. Ask again later.");
+    Problem::new(ProblemKind::Overloaded, detail).retry_after(LATER)
 }
 
 /// Returns the problem for a caller whose role does not suffice.

@@ -1,80 +1,17 @@
 //! Table of the admin listener's endpoints. The router follows it; tests compare it with the OpenAPI
 //! document.
 
-use std::pin::Pin;
-
 use http::Method;
-use percent_encoding::percent_decode_str;
-use semel_core::Problem;
-use semel_settings::Role;
 
-use super::call::{AdminAnswer, AdminCall};
-use super::{bulk, holds, log_level, outbox, pages, records, search};
-
-/// Access to an endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EndpointAccess {
-    /// Open to every caller.
-    Open,
-    /// Requires at least this role.
-    Needs(Role),
-}
-
-const VIEWER: EndpointAccess = EndpointAccess::Needs(Role::Viewer);
-const OPERATOR: EndpointAccess = EndpointAccess::Needs(Role::Operator);
-
-type PendingAdminAnswer = Pin<Box<dyn Future<Output = Result<AdminAnswer, Problem>> + Send>>;
-
-/// Endpoint of the admin listener.
-pub struct Endpoint {
-    /// Method. GET includes HEAD.
-    pub method: Method,
-    /// Path; at most one segment is a name in braces.
-    pub path: &'static str,
-    /// Required access.
-    pub access: EndpointAccess,
-    /// Known query parameters.
-    pub query: &'static [&'static str],
-    /// Members that its body may have.
-    pub members: &'static [&'static str],
-    /// Name of its action in the log, if it changes something.
-    pub action: Option<&'static str>,
-    pub(crate) answer: fn(AdminCall) -> PendingAdminAnswer,
-}
-
-const fn get(
-    path: &'static str,
-    access: EndpointAccess,
-    query: &'static [&'static str],
-    answer: fn(AdminCall) -> PendingAdminAnswer,
-) -> Endpoint {
-    Endpoint { method: Method::GET, path, access, query, members: &[], action: None, answer }
-}
-
-const fn post(
-    path: &'static str,
-    action: &'static str,
-    members: &'static [&'static str],
-    answer: fn(AdminCall) -> PendingAdminAnswer,
-) -> Endpoint {
-    let (method, access, action) = (Method::POST, OPERATOR, Some(action));
-    Endpoint { method, path, access, query: &[], members, action, answer }
-}
-
-/// Returns an endpoint that reads only, and takes its terms in a body: they must not be in a URL.
-const fn ask(
-    path: &'static str,
-    members: &'static [&'static str],
-    answer: fn(AdminCall) -> PendingAdminAnswer,
-) -> Endpoint {
-    Endpoint { method: Method::POST, path, access: VIEWER, query: &[], members, action: None, answer }
-}
+use super::console;
+use super::endpoint::{Endpoint, EndpointAccess, VIEWER, ask, get, post};
+use super::{bulk, export, holds, log_level, outbox, pages, reconcile, records, search};
 
 const REASON: &[&str] = &["reason"];
 const HOLD: &[&str] = &["kind", "name", "reason"];
 
 /// Every endpoint.
-pub static ENDPOINTS: [Endpoint; 28] = [
+pub static ENDPOINTS: [Endpoint; 31] = [
     get("/healthz", EndpointAccess::Open, &[], |call| Box::pin(pages::healthz(call))),
     get("/readyz", EndpointAccess::Open, &[], |call| Box::pin(pages::readyz(call))),
     get("/metrics", VIEWER, &[], |call| Box::pin(pages::metrics(call))),
@@ -91,20 +28,22 @@ pub static ENDPOINTS: [Endpoint; 28] = [
         "/admin/v1/records/export",
         VIEWER,
         &["state", "operation", "tenant", "caller", "olderThan", "since", "until", "after"],
-        |call| Box::pin(bulk::export(call)),
+        |call| Box::pin(export::export(call)),
     ),
     post("/admin/v1/records/settle", "settle", &["reason", "dryRun", "verdicts"], |call| {
         Box::pin(bulk::settle(call))
     }),
-    ask(
-        "/admin/v1/records/find",
-        &["operationId", "tenant", "caller", "operation", "reference", "key"],
-        |call| Box::pin(search::find(call)),
-    ),
-    get("/admin/v1/records/{operationId}", VIEWER, &["body"], |call| Box::pin(records::show(call))),
+    ask("/admin/v1/records/find", search::TERMS, |call| Box::pin(search::find(call))),
+    post("/admin/v1/records/reconcile", "reconcile", &["reason", "operationIds"], |call| {
+        Box::pin(reconcile::many(call))
+    }),
+    get("/admin/v1/records/{operationId}", VIEWER, &[], |call| Box::pin(records::show(call))),
     get("/admin/v1/records/{operationId}/history", VIEWER, &[], |call| Box::pin(records::history(call))),
     post("/admin/v1/records/{operationId}/request", "request", REASON, |call| {
         Box::pin(records::request(call))
+    }),
+    post("/admin/v1/records/{operationId}/response", "response", REASON, |call| {
+        Box::pin(records::response(call))
     }),
     post(
         "/admin/v1/records/{operationId}/resolve",
@@ -117,12 +56,15 @@ pub static ENDPOINTS: [Endpoint; 28] = [
     }),
     post("/admin/v1/records/{operationId}/purge", "purge", REASON, |call| Box::pin(records::purge(call))),
     post("/admin/v1/records/{operationId}/reconcile", "reconcile", REASON, |call| {
-        Box::pin(records::reconcile(call))
+        Box::pin(reconcile::one(call))
     }),
     get("/admin/v1/outbox", VIEWER, &["state", "kind", "olderThan", "after", "limit"], |call| {
         Box::pin(outbox::list(call))
     }),
-    get("/admin/v1/outbox/{eventId}", VIEWER, &["body"], |call| Box::pin(outbox::show(call))),
+    get("/admin/v1/outbox/{eventId}", VIEWER, &[], |call| Box::pin(outbox::show(call))),
+    post("/admin/v1/outbox/{eventId}/payload", "outbox payload", REASON, |call| {
+        Box::pin(outbox::payload(call))
+    }),
     post("/admin/v1/outbox/{eventId}/retry", "outbox retry", REASON, |call| Box::pin(outbox::retry(call))),
     post("/admin/v1/outbox/{eventId}/discard", "outbox discard", REASON, |call| {
         Box::pin(outbox::discard(call))
@@ -151,7 +93,7 @@ pub(crate) enum EndpointMatch {
 pub(crate) fn find(method: &Method, path: &str) -> EndpointMatch {
     let asked = if *method == Method::HEAD { &Method::GET } else { method };
     let mut methods = Vec::new();
-    for endpoint in &ENDPOINTS {
+    for endpoint in ENDPOINTS.iter().chain(&console::PAGES) {
         let Some(id) = endpoint.matches(path) else { continue };
         if endpoint.method == *asked {
             return EndpointMatch::Endpoint(endpoint, id);
@@ -164,32 +106,10 @@ pub(crate) fn find(method: &Method, path: &str) -> EndpointMatch {
     if methods.is_empty() { EndpointMatch::Nothing } else { EndpointMatch::OtherMethods(methods) }
 }
 
-impl Endpoint {
-    /// Returns true if it hands out many records at once, which is logged.
-    pub(crate) fn is_export(&self) -> bool {
-        self.path.ends_with("/export")
-    }
-
-    /// Returns the segment at the name in its path, empty if it has none; `None` if the path does not match.
-    fn matches(&self, path: &str) -> Option<String> {
-        let (mut wanted, mut given) = (self.path.split('/'), path.split('/'));
-        let mut id = String::new();
-        loop {
-            match (wanted.next(), given.next()) {
-                (None, None) => return Some(id),
-                (Some(wanted), Some(given)) if wanted.starts_with('{') && !given.is_empty() => {
-                    id = percent_decode_str(given).decode_utf8().ok()?.into_owned();
-                }
-                (Some(wanted), Some(given)) if wanted == given => {}
-                _ => return None,
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admin::endpoint::OPERATOR;
 
     #[test]
     fn a_path_leads_to_one_endpoint() {
@@ -201,13 +121,19 @@ mod tests {
         let is = |path: &str, id: &str| (path.to_owned(), id.to_owned());
         assert_eq!(found(Method::GET, "/admin/v1/records/a"), is("/admin/v1/records/{operationId}", "a"));
         assert_eq!(found(Method::HEAD, "/healthz"), is("/healthz", ""));
+        assert_eq!(found(Method::GET, "/console/"), is("/console/", ""));
         let event = "/admin/v1/outbox/a%3Ab%2Fc";
         assert_eq!(found(Method::GET, event), is("/admin/v1/outbox/{eventId}", "a:b/c"));
         assert_eq!(found(Method::POST, "/admin/v1/records/a"), is("GET, HEAD", ""));
         assert_eq!(found(Method::GET, "/admin/v1/records/a/purge"), is("POST", ""));
-        for path in
-            ["/", "", "/admin/v1/records/", "/admin/v1/records/a/", "/admin/v1/outbox/%ff", "/Healthz"]
-        {
+        for path in [
+            "",
+            "/consoles",
+            "/admin/v1/records/",
+            "/admin/v1/records/a/",
+            "/admin/v1/outbox/%ff",
+            "/Healthz",
+        ] {
             assert_eq!(found(Method::GET, path), is("", ""), "{path}");
         }
     }
@@ -219,6 +145,15 @@ mod tests {
             assert!(!changes || endpoint.method == Method::POST, "{}", endpoint.path);
             assert_eq!(endpoint.access == OPERATOR, changes, "{}", endpoint.path);
             assert_eq!(endpoint.members.contains(&"reason"), changes, "{}", endpoint.path);
+        }
+    }
+
+    #[test]
+    fn a_page_of_the_console_changes_nothing_and_shows_data_to_known_callers_only() {
+        for page in &console::PAGES {
+            assert_eq!(page.action, None, "{}", page.path);
+            let shows_data = page.path.starts_with("/console/fragments/");
+            assert_eq!(page.access == VIEWER, shows_data, "{}", page.path);
         }
     }
 }

@@ -118,14 +118,23 @@ impl LogLevel {
         Ok(())
     }
 
+    /// Returns the filter in force, and the end of its time if it is not the usual one.
+    pub fn in_force(&self) -> (String, Option<Timestamp>) {
+        match &self.changed().now {
+            Some((filter, until)) => (filter.clone(), Some(*until)),
+            None => (self.usual.clone(), None),
+        }
+    }
+
+    /// Returns the usual filter.
+    pub fn usual(&self) -> &str {
+        &self.usual
+    }
+
     /// Returns the filter as JSON. The names are stable.
     pub fn to_json(&self) -> Value {
-        let changed = self.changed();
-        let (filter, until) = match &changed.now {
-            Some((filter, until)) => (filter, Some(until.to_rfc3339())),
-            None => (&self.usual, None),
-        };
-        json!({ "filter": filter, "until": until, "usual": self.usual })
+        let (filter, until) = self.in_force();
+        json!({ "filter": filter, "until": until.map(Timestamp::to_rfc3339), "usual": self.usual })
     }
 }
 

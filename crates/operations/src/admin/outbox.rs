@@ -8,7 +8,9 @@ use semel_core::problem::ProblemKind;
 use serde_json::{Value, json};
 
 use super::call::{AdminAnswer, AdminCall, malformed};
-use super::{told, unavailable};
+use super::{refused, told, unavailable};
+use crate::operate::content::{self, ContentLookup};
+use crate::operate::filters::FilterSpelling;
 use crate::operate::messages::{WantedMessages, absent, act, done, full, summary};
 
 /// Returns the outbox. A store in memory has none.
@@ -18,8 +20,10 @@ fn outbox(call: &AdminCall) -> Result<&Arc<dyn Outbox>, Problem> {
 }
 
 pub(crate) async fn list(call: AdminCall) -> Result<AdminAnswer, Problem> {
-    let wanted = WantedMessages::read(|name| call.query.flag(name)).map_err(malformed)?;
+    let wanted =
+        WantedMessages::read(FilterSpelling::Parameters, |name| call.query.flag(name)).map_err(malformed)?;
     let (outbox, limit) = (outbox(&call)?, call.limit()?);
+    let _turn = call.turn().await?;
     let filter = wanted.page(&**outbox, call.query.get("after"), limit).await.map_err(unavailable)?;
     let messages = outbox.messages(&filter).await.map_err(unavailable)?;
     let next = messages.last().filter(|_| messages.len() == limit).map(|message| &message.event_id);
@@ -28,15 +32,23 @@ pub(crate) async fn list(call: AdminCall) -> Result<AdminAnswer, Problem> {
 }
 
 pub(crate) async fn show(call: AdminCall) -> Result<AdminAnswer, Problem> {
-    let (outbox, with_body) = (outbox(&call)?, call.wants_body()?);
-    let (Some(message), now) = outbox.message(&call.id).await.map_err(unavailable)? else {
+    let (Some(message), now) = outbox(&call)?.message(&call.id).await.map_err(unavailable)? else {
         return Err(Problem::new(ProblemKind::NotFound, absent(&call.id)));
     };
-    let mut shown = full(&message, now);
-    if with_body {
-        crate::operate::insert_bytes(&mut shown, "payload", &message.payload);
+    Ok(AdminAnswer::json(&full(&message, now)))
+}
+
+/// Shows the payload of a message, and records a note of the reader and the reason.
+pub(crate) async fn payload(call: AdminCall) -> Result<AdminAnswer, Problem> {
+    let (outbox, note) = (outbox(&call)?, call.note("")?);
+    let read = content::read_payload(&**outbox, &*call.admin.audit, &call.id, note.who, note.why).await;
+    match read.map_err(unavailable)? {
+        ContentLookup::Kept(message) => Ok(AdminAnswer::json(&content::payload_to_json(&message))),
+        ContentLookup::Absent(why) | ContentLookup::NotKept(why) => {
+            Err(Problem::new(ProblemKind::NotFound, why))
+        }
+        ContentLookup::Unreadable(why) => Err(refused(&why)),
     }
-    Ok(AdminAnswer::json(&shown))
 }
 
 pub(crate) async fn retry(call: AdminCall) -> Result<AdminAnswer, Problem> {

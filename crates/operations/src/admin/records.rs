@@ -3,20 +3,23 @@
 use bytes::Bytes;
 use semel_core::problem::ProblemKind;
 use semel_core::{Change, Epoch, Problem, Record, Records, Store};
-use semel_flow::reconcile::LookUpOutcome;
 use serde_json::{Value, json};
 
 use super::call::{AdminAnswer, AdminCall, malformed};
 use super::{refused, told, unavailable};
-use crate::operate::records::{Said, WantedRecords, absent, act, done, find, summary, unreadable};
+use crate::operate::content::ContentLookup;
+use crate::operate::filters::{FilterSpelling, WantedRecords};
+use crate::operate::records::{Said, absent, act, done, find, summary, unreadable};
 use crate::operate::requests::{self, RequestLookup};
 use crate::operate::story::Around;
-use crate::operate::{fields, insert_bytes, looks, operation_id, story, verdicts};
+use crate::operate::{content, operation_id, story, verdicts};
 
 pub(crate) async fn list(call: AdminCall) -> Result<AdminAnswer, Problem> {
-    let wanted = WantedRecords::read(|name| call.query.flag(name)).map_err(malformed)?;
+    let wanted =
+        WantedRecords::read(FilterSpelling::Parameters, |name| call.query.flag(name)).map_err(malformed)?;
     let after = call.query.get("after").map(|id| operation_id(&id)).transpose().map_err(malformed)?;
     let (store, limit) = (&call.admin.store, call.limit()?);
+    let _turn = call.turn().await?;
     let filter = wanted.page(store.now().await.map_err(unavailable)?, after, limit);
     let page = store.list(&filter).await.map_err(unavailable)?;
     let shown: Vec<Value> = page.records.iter().map(summary).collect();
@@ -26,28 +29,24 @@ pub(crate) async fn list(call: AdminCall) -> Result<AdminAnswer, Problem> {
 }
 
 pub(crate) async fn show(call: AdminCall) -> Result<AdminAnswer, Problem> {
-    let (id, with_body) = (call.operation_id()?, call.wants_body()?);
+    let id = call.operation_id()?;
     let found = find(&*call.admin.store, id).await.map_err(unavailable)?;
     let found = found.ok_or_else(|| Problem::new(ProblemKind::OperationNotFound, absent(id)))?;
-    let mut shown = found.to_json();
-    if with_body {
-        shown["response"] = found.record.as_ref().map_or(Ok(Value::Null), response)?;
-    }
-    Ok(AdminAnswer::json(&shown))
+    Ok(AdminAnswer::json(&found.to_json()))
 }
 
-/// Returns the stored response, as far as it is text.
-fn response(record: &Record) -> Result<Value, Problem> {
-    let Some(result) = &record.result else { return Ok(Value::Null) };
-    let response = result.response.decode();
-    let response =
-        response.map_err(|why| Problem::new(ProblemKind::ResponseUnreadable, format!("{why}.")))?;
-    let mut shown = json!({ "status": response.status.as_u16(), "headers": fields(&response.headers) });
-    match &response.body {
-        Some(body) => insert_bytes(&mut shown, "body", body),
-        None => shown["body"] = Value::Null,
+/// Shows the stored response of a command, and records a note of the reader and the reason.
+pub(crate) async fn response(call: AdminCall) -> Result<AdminAnswer, Problem> {
+    let (id, note, admin) = (call.operation_id()?, call.note(content::RESPONSE)?, &call.admin);
+    let read = content::read_response(&*admin.store, &*admin.audit, id, &note).await.map_err(unavailable)?;
+    match read {
+        ContentLookup::Kept(response) => Ok(AdminAnswer::json(&content::response_to_json(id, &response))),
+        ContentLookup::Absent(why) => Err(Problem::new(ProblemKind::OperationNotFound, why)),
+        ContentLookup::NotKept(why) => Err(Problem::new(ProblemKind::NotFound, why)),
+        ContentLookup::Unreadable(why) => {
+            Err(Problem::new(ProblemKind::ResponseUnreadable, format!("{why}.")))
+        }
     }
-    Ok(shown)
 }
 
 pub(crate) async fn history(call: AdminCall) -> Result<AdminAnswer, Problem> {
@@ -123,28 +122,4 @@ fn verdict(call: &AdminCall) -> Result<Said, Problem> {
     let output = output.map(|output| Bytes::from(output.to_string()));
     Said::of_call(attempt(call)?, phase.as_deref(), verdict.as_deref().unwrap_or_default(), output)
         .map_err(|wrong| malformed(format!("{wrong}.")))
-}
-
-/// Looks for evidence about one command now.
-pub(crate) async fn reconcile(call: AdminCall) -> Result<AdminAnswer, Problem> {
-    let (id, note) = (call.operation_id()?, call.note("reconcile")?);
-    let Some(reconciler) = &call.admin.reconciler else {
-        let why = "no evidence can be found: no `[operation.reconcile]` and no `[[webhook]]` is configured";
-        return Err(refused(why));
-    };
-    let look = reconciler.look_noted(id, note).await.map_err(unavailable)?;
-    let look = look.ok_or_else(|| Problem::new(ProblemKind::OperationNotFound, absent(id)))?;
-    let result = match &look.outcome {
-        LookUpOutcome::Resolved(_) => "resolved",
-        LookUpOutcome::Again { .. } => "again",
-        LookUpOutcome::GivenUp { .. } => "given_up",
-        LookUpOutcome::Overtaken => return Err(refused("another process is looking it up")),
-        LookUpOutcome::NotUnknown(state) => {
-            return Err(refused(&format!("{id} is {state}: reconcile does not apply to it")));
-        }
-        LookUpOutcome::Failed { why } => {
-            return Err(unavailable(semel_core::StoreError::Unavailable(why.clone())));
-        }
-    };
-    Ok(AdminAnswer { result, ..AdminAnswer::json(&looks::shown(&look)) })
 }

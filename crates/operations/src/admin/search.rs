@@ -7,9 +7,19 @@ use serde_json::{Value, json};
 
 use super::call::{AdminAnswer, AdminCall, malformed};
 use super::unavailable;
-use crate::operate::find::{CommandMatch, SearchTerms};
+use crate::operate::find::{CommandMatch, FoundCommands, SearchTerms};
+
+/// Names of the terms.
+pub(crate) const TERMS: &[&str] = &["operationId", "tenant", "caller", "operation", "reference", "key"];
 
 pub(crate) async fn find(call: AdminCall) -> Result<AdminAnswer, Problem> {
+    let found = found(&call).await?;
+    let shown: Vec<Value> = found.commands.iter().map(CommandMatch::to_json).collect();
+    Ok(AdminAnswer::json(&json!({ "records": shown, "omitted": found.omitted })))
+}
+
+/// Finds the commands that the terms in the body describe: at least one.
+pub(super) async fn found(call: &AdminCall) -> Result<FoundCommands, Problem> {
     let terms = SearchTerms {
         operation_id: call.member("operationId")?,
         tenant: call.member("tenant")?,
@@ -23,6 +33,5 @@ pub(crate) async fn find(call: AdminCall) -> Result<AdminAnswer, Problem> {
     if found.commands.is_empty() {
         return Err(Problem::new(ProblemKind::OperationNotFound, format!("{}.", wanted.absent())));
     }
-    let shown: Vec<Value> = found.commands.iter().map(CommandMatch::to_json).collect();
-    Ok(AdminAnswer::json(&json!({ "records": shown, "omitted": found.omitted })))
+    Ok(found)
 }

@@ -1,13 +1,14 @@
-//! Scheduled comparison: runs once per interval, and reports its findings in metrics and in the log.
+//! Scheduled comparison: runs once per interval, and reports its findings in metrics, in the log, and on a board.
 
 use std::sync::Arc;
 
 use metrics::{counter, gauge};
-use semel_core::{Clock, Records, SystemClock};
+use semel_core::{Clock, Records, SystemClock, Timestamp};
 use semel_flow::reconcile::ledger::{FindingKind, LedgerReport};
 use semel_settings::{LedgerSource, LedgerWatch};
 use tokio::time::{Instant, MissedTickBehavior};
 
+use super::board::{LedgerBoard, LedgerFailure, LedgerRun};
 use super::fetch::{authorization, client};
 use super::{Compared, compare};
 
@@ -37,8 +38,8 @@ pub fn check_files(watch: &LedgerWatch) -> anyhow::Result<()> {
     }
 }
 
-/// Compares again and again until it is dropped.
-pub async fn watch(watch: LedgerWatch, store: Arc<dyn Records>) {
+/// Compares again and again until it is dropped, and shows the results on the board.
+pub async fn watch(watch: LedgerWatch, store: Arc<dyn Records>, board: Arc<LedgerBoard>) {
     let first = Instant::now() + watch.first_after;
     let mut ticks = tokio::time::interval_at(first, watch.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -46,7 +47,11 @@ pub async fn watch(watch: LedgerWatch, store: Arc<dyn Records>) {
     loop {
         ticks.tick().await;
         match compare(&watch.comparison, reads_store.then_some(&store)).await {
-            Ok(compared) => tell(&compared, &watch.comparison.ours.columns.compare),
+            Ok(compared) => {
+                let (names, now) = (&watch.comparison.ours.columns.compare, SystemClock.now());
+                tell(&compared, names, now);
+                board.compared(LedgerRun::of(&compared, names, now));
+            }
             Err(error) => {
                 counter!("idempotency_ledger_runs_total", "outcome" => "failed").increment(1);
                 let error = format!("{error:#}");
@@ -55,19 +60,20 @@ pub async fn watch(watch: LedgerWatch, store: Arc<dyn Records>) {
                     error,
                     "the ledgers could not be compared"
                 );
+                board.failed(LedgerFailure { at: SystemClock.now(), why: error });
             }
         }
     }
 }
 
 /// Counts and logs the findings. `compared_values` are the names of the compared values.
-fn tell(compared: &Compared, compared_values: &[String]) {
+fn tell(compared: &Compared, compared_values: &[String], now: Timestamp) {
     let Compared { report, our_states } = compared;
     for kind in FindingKind::ALL {
         let total = report.findings(kind).total;
         gauge!("idempotency_ledger_findings", "kind" => kind.as_str()).set(total as f64);
     }
-    let seconds = SystemClock.now().as_millis() as f64 / 1000.0;
+    let seconds = now.as_millis() as f64 / 1000.0;
     gauge!("idempotency_ledger_last_run_timestamp_seconds").set(seconds);
     let outcome = if report.agrees() { "agree" } else { "differ" };
     counter!("idempotency_ledger_runs_total", "outcome" => outcome).increment(1);
@@ -107,4 +113,47 @@ fn summary(report: &LedgerReport) {
         too_old = report.too_old,
         "the ledgers were compared"
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use semel_settings::Sources;
+    use semel_stores::MemoryStore;
+
+    use super::*;
+    use crate::ledger::LedgerNews;
+
+    /// Runs the schedule that the settings describe until the board has news of this kind.
+    async fn news(theirs: &str, is_there: impl Fn(&LedgerNews) -> bool) -> LedgerNews {
+        let file = format!(
+            "[ledger]\ntheirs = \"{theirs}\"\ntheir_format = \"ndjson\"\ntheir_reference = \"key\"\ninterval = \"1s\"\n"
+        );
+        let sources = Sources::new().file("semel.toml", file);
+        let loaded = semel_settings::load(&sources, semel_gateway::service::ADDRESS_CHECKS);
+        let comparison = loaded.expect("it can be used").config.ledger.expect("there is a schedule");
+        let board = LedgerBoard::new();
+        let running = tokio::spawn(watch(comparison, Arc::new(MemoryStore::new()), board.clone()));
+        for _ in 0..10_000 {
+            if is_there(&board.news()) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+        running.abort();
+        board.news()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_board_has_the_last_run_of_the_schedule_or_its_error() {
+        let agreed = news("/dev/null", |news| news.compared.is_some()).await;
+        let run = agreed.compared.expect("two empty ledgers can be compared");
+        assert_eq!((run.agrees(), run.ours, run.theirs), (true, 0, 0));
+        assert_eq!(agreed.failed, None);
+        let failed = news("/dev/null/nothing", |news| news.failed.is_some()).await;
+        let why = failed.failed.expect("there is no such file").why;
+        assert!(why.starts_with("their ledger") && why.contains("/dev/null/nothing"), "{why}");
+        assert!(failed.compared.is_none());
+    }
 }

@@ -53,8 +53,8 @@ pub struct HotKeyRow {
     pub duplicates: u64,
 }
 
-/// Returns at most `limit` callers as JSON, the busiest first. The names are stable.
-pub fn callers(source: &dyn BusySource, limit: usize) -> Value {
+/// Returns at most `limit` callers, the busiest first.
+pub fn sorted_callers(source: &dyn BusySource, limit: usize) -> Vec<BusyCallerRow> {
     let total = |row: &BusyCallerRow| {
         let of = |minute: &CallerMinute| minute.new_keys + minute.mismatches + minute.refusals;
         of(&row.this_minute).saturating_add(of(&row.last_minute))
@@ -63,9 +63,15 @@ pub fn callers(source: &dyn BusySource, limit: usize) -> Value {
     rows.sort_by(|a, b| {
         (Reverse(total(a)), &a.tenant, &a.caller).cmp(&(Reverse(total(b)), &b.tenant, &b.caller))
     });
+    rows.truncate(limit);
+    rows
+}
+
+/// Returns at most `limit` callers as JSON, the busiest first. The names are stable.
+pub fn callers(source: &dyn BusySource, limit: usize) -> Value {
+    let rows = sorted_callers(source, limit);
     let shown: Vec<Value> = rows
         .iter()
-        .take(limit)
         .map(|row| {
             json!({
                 "tenant": row.tenant,
@@ -82,8 +88,8 @@ fn minute(minute: &CallerMinute) -> Value {
     json!({ "newKeys": minute.new_keys, "mismatches": minute.mismatches, "refusals": minute.refusals })
 }
 
-/// Returns at most `limit` keys as JSON, the most repeated first. The names are stable.
-pub fn hot_keys(source: &dyn BusySource, limit: usize) -> Value {
+/// Returns at most `limit` keys, the most repeated first.
+pub fn sorted_hot_keys(source: &dyn BusySource, limit: usize) -> Vec<HotKeyRow> {
     let mut rows = source.hot_keys();
     rows.sort_by(|a, b| {
         (Reverse(a.duplicates), &a.tenant, &a.caller, &a.key_hash_prefix).cmp(&(
@@ -93,9 +99,15 @@ pub fn hot_keys(source: &dyn BusySource, limit: usize) -> Value {
             &b.key_hash_prefix,
         ))
     });
+    rows.truncate(limit);
+    rows
+}
+
+/// Returns at most `limit` keys as JSON, the most repeated first. The names are stable.
+pub fn hot_keys(source: &dyn BusySource, limit: usize) -> Value {
+    let rows = sorted_hot_keys(source, limit);
     let shown: Vec<Value> = rows
         .iter()
-        .take(limit)
         .map(|row| {
             json!({
                 "tenant": row.tenant,

@@ -61,6 +61,18 @@ pub struct WantedOperation {
     names: Vec<OperationName>,
     /// Hint at a typing mistake, if no rule has the name.
     advice: Option<String>,
+    references: ReadsReferences,
+}
+
+/// Answer of the settings to the question if an operation reads business references.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ReadsReferences {
+    /// Its rule names one.
+    Yes,
+    /// Its rule names none.
+    No,
+    /// It has no rule here. A service in Rust may have one.
+    NoRule,
 }
 
 /// Commands that a search found.
@@ -114,12 +126,18 @@ impl WantedOperation {
         let asked = OperationName::new(name).map_err(|error| error.to_string())?;
         let is_asked = |operation: &&OperationConfig| operation.names().any(|own| *own == asked);
         if let Some(operation) = config.operations.iter().find(is_asked) {
-            return Ok(WantedOperation { names: operation.names().cloned().collect(), advice: None });
+            let references = if operation.business_reference.is_some() {
+                ReadsReferences::Yes
+            } else {
+                ReadsReferences::No
+            };
+            let names = operation.names().cloned().collect();
+            return Ok(WantedOperation { names, advice: None, references });
         }
         let known = config.operations.iter().map(|operation| operation.name.as_str());
         let advice = nearest(name, known)
             .map(|near| format!("No rule has the name {:?}: did you mean {near:?}?", beginning(name)));
-        Ok(WantedOperation { names: vec![asked], advice })
+        Ok(WantedOperation { names: vec![asked], advice, references: ReadsReferences::NoRule })
     }
 
     /// Returns the present name.
@@ -163,7 +181,7 @@ impl WantedCommand {
             WantedCommand::Key { principal, operation, key } => {
                 for name in &operation.names {
                     let (principal, operation, key) = (principal.clone(), name.clone(), key.clone());
-                    let snapshot = store.get(&Scope { principal, operation, key }.record_id()).await?;
+                    let snapshot = store.get(&Scope::new(principal, operation, key).record_id()).await?;
                     let Some(id) = snapshot.record.as_ref().map(|record| record.operation_id) else {
                         continue;
                     };
@@ -184,13 +202,32 @@ impl WantedCommand {
                     absent(*id)
                 );
             }
+            WantedCommand::Reference { tenant, operation, reference }
+                if operation.references == ReadsReferences::No =>
+            {
+                return format!(
+                    "operation {} has no business references: its rule sets no `business_reference`. No command of \
+                     tenant {tenant:?} has {reference:?} from an earlier rule, either. Find the command by its \
+                     operation id, or by its caller and key",
+                    operation.told()
+                );
+            }
             WantedCommand::Reference { tenant, operation, reference } => (
                 format!(
                     "no command of tenant {tenant:?} and operation {} has the business reference {reference:?}",
                     operation.told()
                 ),
-                "it belongs to another tenant or operation; the operation reads no business reference; or \
-                 its command was proven not executed, gave the reference back, and was deleted",
+                match operation.references {
+                    ReadsReferences::NoRule => {
+                        "it belongs to another tenant or operation; the operation, which has no rule here, reads no \
+                         business reference; or its command was proven not executed, gave the reference back, and was \
+                         deleted"
+                    }
+                    ReadsReferences::Yes | ReadsReferences::No => {
+                        "it belongs to another tenant or operation; or its command was proven not executed, gave the \
+                         reference back, and was deleted"
+                    }
+                },
                 operation,
             ),
             WantedCommand::Key { principal, operation, key } => (
@@ -229,7 +266,8 @@ mod tests {
 
     fn config() -> Config {
         let operation = |name: &str| OperationName::new(name).expect("it is a name");
-        let file = "[[operation]]\nname = \"orders.create\"\nmatch = \"POST /orders\"\naliases = [\"orders.make\"]\n";
+        let file = "[[operation]]\nname = \"orders.create\"\nmatch = \"POST /orders\"\naliases = [\"orders.make\"]\n\
+                    business_reference = \"/order\"\n[[operation]]\nname = \"mails.send\"\nmatch = \"POST /mails\"\n";
         let sources = semel_settings::Sources::new().file("semel.toml", file);
         let config = semel_settings::load(&sources, semel_gateway::service::ADDRESS_CHECKS);
         let config = config.expect("it can be used").config;
@@ -263,6 +301,18 @@ mod tests {
         }
         let mistyped = terms("order.create", None, Some("7"), None).read(&config()).expect("it can be used");
         assert!(mistyped.absent().ends_with("did you mean \"orders.create\"?"), "{}", mistyped.absent());
+    }
+
+    #[test]
+    fn an_operation_without_business_references_is_named_and_no_reason_is_guessed() {
+        let told = |operation: &str| {
+            terms(operation, None, Some("7"), None).read(&config()).expect("it can be used").absent()
+        };
+        let without = told("mails.send");
+        assert!(without.starts_with("operation mails.send has no business references"), "{without}");
+        assert!(!without.contains("Possible reasons"), "{without}");
+        assert!(!told("orders.create").contains("reads no"), "its rule reads one");
+        assert!(told("bills.create").contains("has no rule here, reads no business reference"));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Holds as operators see them, and the actions on one.
 
 use semel_core::hold::MAX_HOLDS;
-use semel_core::{Hold, HoldChange, HoldTarget, Holds, Note, OperationName, Records, StoreError};
-use semel_settings::{Config, OperationConfig, nearest};
+use semel_core::{Filter, Hold, HoldChange, HoldTarget, Holds, Note, OperationName, Records, StoreError};
+use semel_settings::{CertificateTenant, Config, OperationConfig, PrincipalSource, TenantSource, nearest};
 use serde_json::{Value, json};
 
 use super::names::unknown_operation;
@@ -75,6 +75,49 @@ pub async fn check_operation(
     Ok(unknown_operation(name, config, store).await?.map_or(Ok(()), Err))
 }
 
+/// Returns a warning if nothing is known of a held tenant: its name may be mistyped. It is held all the same, since its
+/// first command may come at any moment. The look-up reads one page of the store, and so not every record.
+pub async fn unknown_tenant(target: &HoldTarget, config: &Config, store: &dyn Records) -> Option<String> {
+    let HoldTarget::Tenant(name) = target else { return None };
+    if is_configured(name, config) {
+        return None;
+    }
+    let filter = Filter { tenant: Some(name.clone()), limit: 1, ..Filter::default() };
+    let shown = printable(name);
+    let found = match store.list(&filter).await {
+        Ok(page) if !page.records.is_empty() || !page.unreadable.is_empty() => return None,
+        Ok(page) if page.next.is_none() => format!("no record of tenant {shown} is in the store"),
+        Ok(_) => format!(
+            "no record of tenant {shown} is among the oldest of the store; the look-up does not read the later ones"
+        ),
+        Err(error) => format!("the records of tenant {shown} could not be looked up: {error}"),
+    };
+    Some(format!(
+        "{found}, and no setting names this tenant. It is held. If the name is mistyped, lift this hold, and hold the \
+         right tenant"
+    ))
+}
+
+/// Returns true if the settings name this tenant.
+fn is_configured(tenant: &str, config: &Config) -> bool {
+    let identity = match &config.identity {
+        PrincipalSource::None => Some("local"),
+        PrincipalSource::ClientCertificate(settings) => match &settings.tenant {
+            CertificateTenant::Fixed(tenant) => Some(tenant.as_str()),
+            CertificateTenant::Field(_) => None,
+        },
+        PrincipalSource::Introspection(settings) => match &settings.tenant {
+            TenantSource::Fixed(tenant) => Some(tenant.as_str()),
+            TenantSource::Claim(_) => None,
+        },
+        PrincipalSource::ApiKey | PrincipalSource::TrustedHeaders { .. } | PrincipalSource::Jwt(_) => None,
+    };
+    let quotas = config.limits.exceptions.iter().map(|exception| exception.tenant.as_str());
+    let webhooks =
+        config.webhooks.iter().flat_map(|webhook| webhook.tenants.iter().flatten().map(String::as_str));
+    identity.into_iter().chain(quotas).chain(webhooks).any(|known| known == tenant)
+}
+
 /// Performs the action and records a note with the operator and the reason, in one write. The note's action is
 /// replaced by that of the hold.
 pub async fn act(
@@ -141,8 +184,11 @@ pub fn summary(hold: &Hold) -> Value {
 }
 
 /// Returns the result of an action as JSON. The names are stable.
-pub fn done(target: &HoldTarget, action: HoldAction) -> Value {
+pub fn done(target: &HoldTarget, action: HoldAction, warning: Option<&str>) -> Value {
     let mut shown = target_json(target);
+    if let Some(warning) = warning {
+        shown["warning"] = warning.into();
+    }
     shown["held"] = (action == HoldAction::Add).into();
     shown["effect"] = effect(target, action).into();
     shown
@@ -155,7 +201,42 @@ fn target_json(target: &HoldTarget) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use semel_stores::MemoryStore;
+
     use super::*;
+    use crate::slow_store::SlowStore;
+
+    fn config(file: &str) -> Config {
+        let sources = semel_settings::Sources::new().file("semel.toml", file);
+        let loaded = semel_settings::load(&sources, semel_gateway::service::ADDRESS_CHECKS);
+        loaded.expect("it can be used").config
+    }
+
+    #[tokio::test]
+    async fn a_tenant_without_records_and_settings_is_warned_of_in_words_that_are_true() {
+        let memory = Arc::new(MemoryStore::new());
+        let acme = HoldTarget::Tenant("acme\u{202e}".to_owned());
+        let told = unknown_tenant(&acme, &config(""), &*memory).await.expect("nothing is known of it");
+        assert!(told.starts_with("no record of tenant acme\u{fffd} is in the store"), "{told}");
+        let slow = SlowStore::new(memory.clone());
+        slow.gate.add_permits(1);
+        let told = unknown_tenant(&acme, &config(""), &slow).await.expect("nothing is known of it");
+        assert!(told.contains("is among the oldest of the store; the look-up does not read"), "{told}");
+        assert_eq!(slow.reads(), 1, "one page, however many follow");
+
+        let quota = "[[limit]]\ntenant = \"acme\"\nnew_keys = \"10/s\"\n";
+        let acme = HoldTarget::Tenant("acme".to_owned());
+        assert_eq!(unknown_tenant(&acme, &config(quota), &*memory).await, None);
+        let local = HoldTarget::Tenant("local".to_owned());
+        assert_eq!(
+            unknown_tenant(&local, &config(""), &*memory).await,
+            None,
+            "without identity, the only one"
+        );
+        assert_eq!(unknown_tenant(&HoldTarget::Reconciler, &config(""), &*memory).await, None);
+    }
 
     #[test]
     fn a_target_needs_a_known_kind_and_a_usable_name() {

@@ -6,7 +6,8 @@ use semel_core::outbox::{Intervention, Message, MessageFilter, MessageState, Out
 use semel_core::{Note, StoreError, Timestamp};
 use serde_json::{Value, json};
 
-use super::{Acted, age, before};
+use super::filters::FilterSpelling;
+use super::{Acted, before};
 
 /// Filter of a list of messages.
 #[derive(Clone, Debug, Default)]
@@ -21,7 +22,10 @@ impl WantedMessages {
     ///
     /// # Errors
     /// Returns a description of the invalid part.
-    pub fn read(mut given: impl FnMut(&str) -> Option<String>) -> Result<WantedMessages, String> {
+    pub fn read(
+        spelling: FilterSpelling,
+        mut given: impl FnMut(&str) -> Option<String>,
+    ) -> Result<WantedMessages, String> {
         let state = given("state").map(|name| {
             let known = MessageState::ALL.map(MessageState::as_str).join(", ");
             MessageState::parse(&name).ok_or_else(|| format!("{name:?} is not a state: {known}"))
@@ -29,7 +33,7 @@ impl WantedMessages {
         Ok(WantedMessages {
             state: state.transpose()?,
             kind: given("kind"),
-            older_than: given("older-than").map(|text| age(&text)).transpose()?,
+            older_than: given("older-than").map(|text| spelling.age("older-than", &text)).transpose()?,
         })
     }
 

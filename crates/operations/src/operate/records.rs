@@ -1,71 +1,20 @@
 //! Records as operators see them, and the actions on one.
 
-use std::time::Duration;
-
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use semel_core::fields::{Section, Treatment, treatment};
 use semel_core::policy::{Policy, StoreResponse};
 use semel_core::response::reference;
 use semel_core::transition::{Proof, Refusal, Transition, Write, transition};
 use semel_core::{
-    About, AuditEntry, Change, Decision, Epoch, Filter, Note, NoteTaken, OperationId, Progress, Record,
+    About, AuditEntry, Change, Decision, Epoch, Note, NoteTaken, OperationId, Progress, Reason, Record,
     Records, Response, Snapshot, State, StateName, StepKind, StoreError, StoredResult, Timestamp,
     UnreadableRecord,
 };
 use serde_json::{Value, json};
 
-use super::{Acted, age, before, moment};
-
-/// Filter of a list of records.
-#[derive(Clone, Debug, Default)]
-pub struct WantedRecords {
-    state: Option<StateName>,
-    operation: Option<String>,
-    tenant: Option<String>,
-    caller: Option<String>,
-    older_than: Option<Duration>,
-    since: Option<Timestamp>,
-    until: Option<Timestamp>,
-}
-
-impl WantedRecords {
-    /// Parses the filter.
-    ///
-    /// # Errors
-    /// Returns a description of the invalid part.
-    pub fn read(mut given: impl FnMut(&str) -> Option<String>) -> Result<WantedRecords, String> {
-        let state = given("state").map(|name| {
-            StateName::parse(&name).ok_or_else(|| {
-                let known: Vec<&str> = StateName::ALL.iter().map(|state| state.as_str()).collect();
-                format!("{name:?} is not a state: {}", known.join(", "))
-            })
-        });
-        let wanted = WantedRecords {
-            state: state.transpose()?,
-            operation: given("operation"),
-            tenant: given("tenant"),
-            caller: given("caller"),
-            older_than: given("older-than").map(|text| age(&text)).transpose()?,
-            since: given("since").map(|text| moment(&text)).transpose()?,
-            until: given("until").map(|text| moment(&text)).transpose()?,
-        };
-        if let (Some(since), Some(until)) = (wanted.since, wanted.until)
-            && until <= since
-        {
-            return Err(format!("the window ends at {until}, which is not after its beginning {since}"));
-        }
-        Ok(wanted)
-    }
-
-    /// Returns the store's filter for one page.
-    pub fn page(self, now: Timestamp, after: Option<OperationId>, limit: usize) -> Filter {
-        let WantedRecords { state, operation, tenant, caller, older_than, since, until } = self;
-        let old = older_than.map(|age| before(now, age));
-        let until = [old, until].into_iter().flatten().min();
-        Filter { state, operation, tenant, caller, since, until, after, limit }
-    }
-}
+use super::{Acted, printable};
 
 /// Returns a record as a list shows it, as JSON. The names are stable.
 pub fn summary(record: &Record) -> Value {
@@ -262,13 +211,39 @@ pub enum Said {
 }
 
 impl Said {
-    /// Makes the verdict that the command was executed with this response.
-    pub fn executed(status: StatusCode, mut headers: HeaderMap, body: Option<Bytes>) -> Said {
-        let is_json = |body: &Bytes| serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok();
-        if !headers.contains_key(CONTENT_TYPE) && body.as_ref().is_some_and(is_json) {
-            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    /// Makes the verdict that the command was executed with this response. A body that is JSON is called so, unless a
+    /// header field calls it something else.
+    ///
+    /// # Errors
+    /// Fails if retries would not get what is given, as the rest of a sentence about the body: it is not the JSON that its
+    /// `Content-Type` says, its status has none, or a field is not the operator's to set.
+    pub fn executed(status: StatusCode, mut headers: HeaderMap, body: Option<Bytes>) -> Result<Said, String> {
+        if let Some(own) = headers.keys().find(|name| is_set_by_server(name)) {
+            return Err(format!("has its own `{own}`, which the server sets: leave that field out"));
         }
-        Said::Executed { status, headers, body }
+        let is_empty = body.as_ref().is_none_or(Bytes::is_empty);
+        if !is_empty && matches!(status.as_u16(), 204 | 205 | 304) {
+            return Err(format!("would not be sent: an answer with status {} has none", status.as_u16()));
+        }
+        let parsed = body.as_ref().map(|body| serde_json::from_slice::<serde::de::IgnoredAny>(body));
+        match (headers.get(CONTENT_TYPE).is_some_and(says_json), parsed) {
+            (true, _) if is_empty => {
+                return Err("is empty, and its `Content-Type` says JSON: give the body that clients expect, or leave \
+                            that field out"
+                    .to_owned());
+            }
+            (true, Some(Err(error))) => {
+                let (line, column) = (error.line(), error.column());
+                return Err(format!(
+                    "is not the JSON that its `Content-Type` says, at line {line}, column {column}"
+                ));
+            }
+            (_, Some(Ok(_))) if !headers.contains_key(CONTENT_TYPE) => {
+                headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            }
+            _ => {}
+        }
+        Ok(Said::Executed { status, headers, body })
     }
 
     /// Returns the change to write about this attempt under the operation's policy.
@@ -279,6 +254,27 @@ impl Said {
             (_, None) => Change::resolve_not_executed(Proof::Quarantine),
         };
         change.about(About::Only(attempt))
+    }
+
+    /// Returns true if the same verdict about this attempt has settled the record: with the same response, if it was
+    /// executed. A response that cannot be read is none to compare.
+    pub(super) fn has_settled(&self, record: &Record, policy: &Policy, attempt: Epoch) -> bool {
+        if record.head.epoch != attempt {
+            return false;
+        }
+        match (self, record.head.state.name(), record.head.reason) {
+            // A response with an error status is a final failure.
+            (
+                Said::Executed { .. },
+                StateName::Succeeded | StateName::FailedFinal,
+                Reason::VerdictExecuted,
+            ) => {
+                let stored = record.result.as_ref().and_then(|result| result.response.decode().ok());
+                stored.is_some() && stored == self.kept(policy)
+            }
+            (Said::NotExecuted, StateName::FailedRetryable, Reason::VerdictNotExecuted) => true,
+            _ => false,
+        }
     }
 
     /// Returns the verdict on the open call of the attempt `epoch`, or, without a phase, that no call is
@@ -331,6 +327,17 @@ impl Said {
     }
 }
 
+/// Returns true for a field that belongs to the framing of an answer, or to one connection.
+fn is_set_by_server(name: &HeaderName) -> bool {
+    *name == CONTENT_LENGTH || treatment(name, Section::ResponseHead) == Treatment::Hop
+}
+
+/// Returns true for `application/json`, and for types that end in `+json`.
+fn says_json(value: &HeaderValue) -> bool {
+    let essence = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    essence.eq_ignore_ascii_case("application/json") || essence.to_ascii_lowercase().ends_with("+json")
+}
+
 /// Performs the action and records a note with the operator and the reason, in one write.
 pub async fn act(
     store: &dyn Records,
@@ -342,8 +349,30 @@ pub async fn act(
     let Snapshot { record, now } = store.find(id).await?;
     let Some(record) = record else { return Ok(Acted::Absent(absent(id))) };
     let answer = store.apply(&record.id, &change(&record).seen_at(now).noted(note)).await?;
-    acted(&record, &action, answer.decision, answer.record.map(|record| record.head.state.name()))
+    // Another operator may have acted in between: a refusal is about the record as the store decided on it.
+    let state = answer.record.map(|record| record.head.state.name());
+    match acted(id, &action, answer.decision, state)? {
+        Acted::Refused(why) => Ok(Acted::Refused(with_last_act(store, id, why).await)),
+        other => Ok(other),
+    }
 }
+
+/// Returns the reason of a refusal, with the last action of a person on the record, if there was one: it may be the cause.
+async fn with_last_act(store: &dyn Records, id: OperationId, why: String) -> String {
+    let notes = store.notes(id).await.unwrap_or_default();
+    let is_act =
+        |taken: &&NoteTaken| taken.note.action.split(' ').next().is_some_and(|act| ACTIONS.contains(&act));
+    let last = notes.iter().rfind(is_act);
+    match last {
+        Some(NoteTaken { at, note: Note { who, action, .. } }) => {
+            format!("{why}; the last action was {action}, by {} at {at}", printable(who))
+        }
+        None => why,
+    }
+}
+
+/// First words of the actions of people that change a record.
+const ACTIONS: [&str; 3] = ["resolve", "release", "purge"];
 
 /// Returns the result that [`act`] would have now with a change about a whole command, and changes nothing.
 pub async fn rehearse(
@@ -354,28 +383,36 @@ pub async fn rehearse(
 ) -> Result<Acted<StateName>, StoreError> {
     let Snapshot { record, now } = store.find(id).await?;
     let Some(record) = record else { return Ok(Acted::Absent(absent(id))) };
-    let change = change(&record).seen_at(now);
-    let Transition { write, decision, .. } = transition(Some(&record.head), change.event(), now);
+    foresee((&record, &[], now), change(&record), action)
+}
+
+/// Returns the result that [`act`] would have with this change if nothing else happened to the record with its steps, and
+/// changes nothing. The input of a command in phases is taken to be there.
+pub fn foresee(
+    (record, steps, now): (&Record, &[Progress], Timestamp),
+    change: Change,
+    action: &str,
+) -> Result<Acted<StateName>, StoreError> {
+    let event = change.seen_at(now).event_for(steps, true);
+    let Transition { write, decision, .. } = transition(Some(&record.head), &event, now);
     let state = match write {
         Write::Keep => Some(record.head.state.name()),
         Write::Create(head) | Write::Update(head) => Some(head.state.name()),
         Write::Delete => None,
     };
-    acted(&record, action, decision, state)
+    acted(record.operation_id, action, decision, state)
 }
 
-/// Returns the result of an action on this record with this decision, and the state after it.
+/// Returns the result of an action on a record with this decision, and the state after it; `None` if it is deleted.
 fn acted(
-    record: &Record,
+    id: OperationId,
     action: &str,
     decision: Decision,
     state: Option<StateName>,
 ) -> Result<Acted<StateName>, StoreError> {
-    let id = record.operation_id;
-    match decision {
-        Decision::Applied => Ok(Acted::Done(state)),
-        Decision::Refused(Refusal::WrongState) => {
-            let state = record.head.state.name();
+    match (decision, state) {
+        (Decision::Applied, state) => Ok(Acted::Done(state)),
+        (Decision::Refused(Refusal::WrongState), Some(state)) => {
             // A verdict, alone or from a file: its refusal speaks of settling, as the reader does.
             let is_settled =
                 matches!(state, StateName::Succeeded | StateName::FailedFinal | StateName::FailedRetryable);
@@ -388,12 +425,12 @@ fn acted(
             };
             Ok(Acted::Refused(why))
         }
-        Decision::Refused(Refusal::OtherAttempt { epoch }) => Ok(Acted::Refused(format!(
+        (Decision::Refused(Refusal::OtherAttempt { epoch }), _) => Ok(Acted::Refused(format!(
             "{id} is at attempt {epoch}: look for the effect of that attempt, and name it (--attempt \
              {epoch})"
         ))),
-        Decision::Refused(refusal) => Ok(Acted::Refused(format!("{id}: {refusal}"))),
-        decision => Err(StoreError::Rejected(format!("it answered {decision:?}"))),
+        (Decision::Refused(refusal), _) => Ok(Acted::Refused(format!("{id}: {refusal}"))),
+        (decision, _) => Err(StoreError::Rejected(format!("it answered {decision:?}"))),
     }
 }
 

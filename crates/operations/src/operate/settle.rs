@@ -1,16 +1,15 @@
-//! Verdicts on many unknown outcomes, from a file or a request. All are checked before the first is given; then each
-//! goes through [`act`] by itself, so that the protocol decides about every record alone.
+//! Verdicts on many unknown outcomes, from a file or a request. All are checked before the first is given;
+//! `settling` gives them.
 
 use std::collections::HashMap;
 use std::io::{BufRead, Read};
 
-use semel_core::json::{Numbers, canonicalize};
-use semel_core::{Note, OperationId, Record, Records, StateName, StoreError};
-use semel_settings::{Config, nearest};
-use serde_json::{Map, Value, json};
+use semel_core::OperationId;
+use semel_settings::nearest;
+use serde_json::{Map, Value};
 
-use super::records::{Said, act, rehearse};
-use super::{Acted, operation_id, printable, reason, verdicts};
+use super::records::Said;
+use super::{operation_id, printable, reason, strict_json, verdicts};
 
 /// Largest number of verdicts in a file.
 pub const MAX_VERDICTS: usize = 10_000;
@@ -23,9 +22,6 @@ const MAX_UNKNOWN: usize = 5;
 /// Largest number of characters of an unknown member's name in a message.
 const MAX_NAME: usize = 80;
 
-/// Action in notes and messages.
-const ACTION: &str = "resolve";
-
 /// Members of a verdict.
 const MEMBERS: [&str; 8] =
     ["operationId", "verdict", "attempt", "reason", "status", "headers", "body", "bodyBase64"];
@@ -36,9 +32,9 @@ pub struct EvidenceLine {
     pub number: usize,
     /// Command that it is about.
     pub operation_id: OperationId,
-    said: Said,
-    attempt: semel_core::Epoch,
-    why: String,
+    pub(super) said: Said,
+    pub(super) attempt: semel_core::Epoch,
+    pub(super) why: String,
 }
 
 impl EvidenceLine {
@@ -176,9 +172,9 @@ pub fn read_file(
                 reader.fault(number, format!("The file has more than {MAX_VERDICTS} verdicts: split it."));
                 break;
             }
-            match parse(&line) {
+            match strict_json::parse(line.trim_ascii()) {
                 Ok(verdict) => reader.read(number, &verdict),
-                Err(why) => reader.fault(number, why),
+                Err(why) => reader.fault(number, format!("It cannot be read: {why}.")),
             }
         }
         if file.limit() == 0 {
@@ -187,13 +183,6 @@ pub fn read_file(
         }
     }
     Ok(reader.finish())
-}
-
-/// Parses a line. A member that is there twice would be read as either.
-fn parse(line: &[u8]) -> Result<Value, String> {
-    canonicalize(line.trim_ascii(), Numbers::Exact, &[])
-        .map_err(|why| format!("It cannot be read: {why}."))?;
-    serde_json::from_slice(line).map_err(|_| "It is not JSON.".to_owned())
 }
 
 /// Reads to the end of a line without keeping it.
@@ -205,121 +194,6 @@ fn skip_line(file: &mut impl BufRead) -> std::io::Result<()> {
         file.consume(length);
         if end.is_some() || length == 0 {
             return Ok(());
-        }
-    }
-}
-
-/// Result of one verdict.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum VerdictOutcome {
-    /// The record is settled, or would be.
-    Settled {
-        /// State after it.
-        state: Option<StateName>,
-        /// True if the verdict has a body that the operation's policy does not store.
-        loses_its_body: bool,
-    },
-    /// The protocol refuses it. Nothing changed.
-    Refused(String),
-    /// No such record exists.
-    Absent(String),
-    /// The store could not take it.
-    Failed(String),
-    /// It was not given, since the store failed before it.
-    NotTried,
-}
-
-impl VerdictOutcome {
-    /// Returns true if the record is settled, or would be.
-    pub fn is_settled(&self) -> bool {
-        matches!(self, VerdictOutcome::Settled { .. })
-    }
-}
-
-/// Gives verdicts one after the other, or only says what each would come to.
-pub struct Settling<'a> {
-    /// Store of the records.
-    pub store: &'a dyn Records,
-    /// Settings of the operations.
-    pub config: &'a Config,
-    /// Operator.
-    pub who: &'a str,
-    /// True if nothing is to be changed.
-    pub is_dry: bool,
-    /// Failure of the store after which no verdict is given.
-    pub stopped: Option<String>,
-}
-
-impl Settling<'_> {
-    /// Gives one verdict.
-    pub async fn give(&mut self, line: &EvidenceLine) -> VerdictOutcome {
-        if self.stopped.is_some() {
-            return VerdictOutcome::NotTried;
-        }
-        let (mut loses_its_body, id) = (false, line.operation_id);
-        let change = |record: &Record| {
-            let policy = self.config.policy_of(&record.operation);
-            loses_its_body = line.said.loses_its_body(policy);
-            line.said.change(policy, line.attempt)
-        };
-        let acted = match self.is_dry {
-            true => rehearse(self.store, id, change, ACTION).await,
-            false => {
-                let note =
-                    Note { who: self.who.to_owned(), action: ACTION.to_owned(), why: line.why.clone() };
-                act(self.store, id, change, note).await
-            }
-        };
-        match acted {
-            Ok(Acted::Done(state)) => VerdictOutcome::Settled { state, loses_its_body },
-            Ok(Acted::Refused(why)) => VerdictOutcome::Refused(why),
-            Ok(Acted::Absent(why)) => VerdictOutcome::Absent(why),
-            Err(error) => {
-                let why = error.to_string();
-                match error {
-                    // These are about this record only.
-                    StoreError::Busy(_) | StoreError::Rejected(_) | StoreError::Corrupt(_) => {}
-                    StoreError::Unavailable(_) | StoreError::Ambiguous(_) | StoreError::Damaged(_) => {
-                        self.stopped = Some(why.clone());
-                    }
-                }
-                VerdictOutcome::Failed(why)
-            }
-        }
-    }
-
-    /// Returns the result of a verdict as JSON. The names are stable.
-    pub fn to_json(&self, line: &EvidenceLine, outcome: &VerdictOutcome) -> Value {
-        let mut shown = json!({
-            "number": line.number,
-            "operationId": line.operation_id.to_string(),
-            "verdict": line.verdict(),
-            "result": self.word(outcome),
-        });
-        match outcome {
-            VerdictOutcome::Settled { state, loses_its_body } => {
-                shown["state"] = json!(state.map(StateName::as_str));
-                if *loses_its_body {
-                    shown["bodyStored"] = false.into();
-                }
-            }
-            VerdictOutcome::Refused(why) | VerdictOutcome::Absent(why) | VerdictOutcome::Failed(why) => {
-                shown["why"] = why.as_str().into();
-            }
-            VerdictOutcome::NotTried => {}
-        }
-        shown
-    }
-
-    /// Returns the result of a verdict as a word.
-    pub fn word(&self, outcome: &VerdictOutcome) -> &'static str {
-        match outcome {
-            VerdictOutcome::Settled { .. } if self.is_dry => "would_settle",
-            VerdictOutcome::Settled { .. } => "settled",
-            VerdictOutcome::Refused(_) => "refused",
-            VerdictOutcome::Absent(_) => "absent",
-            VerdictOutcome::Failed(_) => "failed",
-            VerdictOutcome::NotTried => "not_tried",
         }
     }
 }

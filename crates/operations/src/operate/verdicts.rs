@@ -36,7 +36,8 @@ pub fn verdict(members: &Map<String, Value>) -> Result<Said, String> {
     };
     let status = status.and_then(|status| StatusCode::from_u16(status).ok()).filter(|it| is_an_answer(*it));
     let status = status.ok_or("`status` is a number from 200 to 599.")?;
-    Ok(Said::executed(status, headers(members.get("headers"))?, body(members)?))
+    let said = Said::executed(status, headers(members.get("headers"))?, body(members)?);
+    said.map_err(|wrong| format!("The body {wrong}."))
 }
 
 /// Parses the attempt of a verdict.
@@ -94,4 +95,51 @@ fn headers(given: Option<&Value>) -> Result<HeaderMap, String> {
         }
     }
     Ok(headers)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(members: &Value) -> Result<Said, String> {
+        verdict(members.as_object().expect("it is an object"))
+    }
+
+    #[test]
+    fn a_body_that_is_not_the_json_of_its_type_is_refused() {
+        for kind in ["application/json", "Application/JSON; charset=utf-8", "application/problem+json"] {
+            let headers = json!({ "Content-Type": kind });
+            let whole =
+                json!({ "verdict": "executed", "status": 201, "headers": headers, "body": "{\"id\":7}" });
+            assert!(read(&whole).is_ok(), "{kind}");
+            let broken =
+                json!({ "verdict": "executed", "status": 201, "headers": headers, "body": "{\"id\":" });
+            assert_eq!(
+                read(&broken).err().as_deref(),
+                Some("The body is not the JSON that its `Content-Type` says, at line 1, column 6."),
+                "{kind}"
+            );
+            for empty in [json!(null), json!("")] {
+                let none = json!({ "verdict": "executed", "status": 201, "headers": headers, "body": empty });
+                assert!(read(&none).is_err_and(|why| why.contains("is empty")), "{kind} {empty}");
+            }
+        }
+        let unsent = json!({ "verdict": "executed", "status": 204, "body": "{}" });
+        assert!(read(&unsent).is_err_and(|why| why.contains("status 204 has none")));
+        for name in ["Content-Length", "Transfer-Encoding", "Connection"] {
+            let framed =
+                json!({ "verdict": "executed", "status": 201, "headers": { name: "7" }, "body": "{}" });
+            assert!(read(&framed).is_err_and(|why| why.contains("which the server sets")), "{name}");
+        }
+        assert!(read(&json!({ "verdict": "executed", "status": 204 })).is_ok());
+        for kind in ["text/plain", "application/jsonl"] {
+            let headers = json!({ "Content-Type": kind });
+            assert!(
+                read(&json!({ "verdict": "executed", "status": 200, "headers": headers, "body": "{" }))
+                    .is_ok()
+            );
+        }
+    }
 }

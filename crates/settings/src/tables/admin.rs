@@ -1,14 +1,17 @@
-//! `[[admin.token]]`: the tokens of the admin listener: their names, roles and sources, never the tokens themselves.
+//! `[[admin.token]]`: the tokens of the admin listener: their names, roles and sources, never the tokens themselves. `sso` has
+//! `[admin.sso]`.
 
 use std::net::{IpAddr, SocketAddr};
 
 use crate::engine::findings::Findings;
 use crate::engine::kind::{Choice, Maybe, ValueKind, ValueRefusal, Words, quoted};
 use crate::engine::setting::{Setting, setting};
+use crate::engine::source::Origin;
 use crate::engine::table::{collected, read_table};
-use crate::engine::value::{SettingValue, Table, ValueContent};
+use crate::engine::value::{NamedValue, SettingValue, Table, ValueContent};
 use crate::parts::secret::{SecretSource, SecretTable, one_source};
 use crate::parts::text::{CommandLine, FilePath, VariableName};
+use crate::tables::sso::{self, ADMIN_SSO, SsoTable};
 
 /// A token that opens the admin listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +58,9 @@ impl Words for Role {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AdminTable {
     pub(crate) tokens: Vec<TokenTable>,
-    /// True if some of them could not be read.
+    /// `[admin.sso]`, and where it begins; `None` without it.
+    pub(crate) sso: Option<(Origin, SsoTable)>,
+    /// True if some tokens, or `[admin.sso]`, could not be read.
     are_more: bool,
 }
 
@@ -118,9 +123,16 @@ impl TokenTable {
 pub(crate) fn read(findings: &mut Findings, target: &mut AdminTable, table: &Table) {
     for entry in table {
         let path = format!("admin.{}", entry.name);
-        if entry.name != "token" {
-            findings.unknown(entry, &path, ["token"]);
-            continue;
+        match entry.name.as_str() {
+            "token" => {}
+            "sso" => {
+                read_sso(findings, target, entry);
+                continue;
+            }
+            _ => {
+                findings.unknown(entry, &path, ["token", "sso"]);
+                continue;
+            }
         }
         target.are_more |= !matches!(entry.value.content, ValueContent::List(_));
         for value in collected(findings, &path, entry) {
@@ -130,6 +142,17 @@ pub(crate) fn read(findings: &mut Findings, target: &mut AdminTable, table: &Tab
             }
         }
     }
+}
+
+fn read_sso(findings: &mut Findings, target: &mut AdminTable, entry: &NamedValue) {
+    let ValueContent::Table(table) = &entry.value.content else {
+        target.are_more = true;
+        let message = format!("expected a table, written `[{}]`, found {}", sso::PATH, entry.value.content);
+        return findings.error(entry.value.origin.clone(), sso::PATH, message);
+    };
+    let mut read = SsoTable::default();
+    read_table(findings, sso::PATH, ADMIN_SSO, &mut read, table);
+    target.sso = Some((entry.origin.clone(), read));
 }
 
 fn read_token(findings: &mut Findings, value: &SettingValue) -> Option<TokenTable> {
@@ -155,7 +178,7 @@ fn read_token(findings: &mut Findings, value: &SettingValue) -> Option<TokenTabl
     Some(token)
 }
 
-/// Checks the tokens and returns them. Reports a public listener without tokens.
+/// Checks the tokens and returns them. Reports a public listener without tokens and single sign-on.
 pub(crate) fn check(findings: &mut Findings, table: &AdminTable, listen: SocketAddr) -> Vec<AdminToken> {
     for (index, token) in table.tokens.iter().enumerate() {
         if token.name.is_some() && table.tokens[..index].iter().any(|other| other.name == token.name) {
@@ -163,11 +186,11 @@ pub(crate) fn check(findings: &mut Findings, table: &AdminTable, listen: SocketA
             findings.error(findings.origin(&path), &path, "another token has this name already");
         }
     }
-    let is_open = table.tokens.is_empty() && !table.are_more;
+    let is_open = table.tokens.is_empty() && table.sso.is_none() && !table.are_more;
     if is_open && !listen.ip().is_loopback() && findings.are_readable(&["admin_listen"]) {
         let message = format!(
             "{listen} is reachable from other machines, and without tokens anybody could use it: add an \
-             `[[admin.token]]`, or listen on a loopback address such as 127.0.0.1"
+             `[[admin.token]]` or `[admin.sso]`, or listen on a loopback address such as 127.0.0.1"
         );
         findings.error(findings.origin("admin_listen"), "admin_listen", message);
     }

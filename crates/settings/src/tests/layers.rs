@@ -411,3 +411,25 @@ fn a_profile_brings_its_shortest_key_unless_a_setting_says_otherwise() {
     let own = operation("a", &format!("{stripe}\nkey_min_length = 8"));
     assert_eq!(lengths(&own), (16, vec![8]));
 }
+
+#[test]
+fn single_sign_on_arrives_with_its_people_and_is_shown() {
+    let text = r#"
+[admin.sso]
+trusted_proxies = ["10.0.0.1"]
+user_header = "X-Forwarded-User"
+groups_header = "X-Forwarded-Groups"
+operators = ["alice@example.com", "group:oncall"]
+viewers = ["*"]
+"#;
+    let Loaded { config, rows, .. } = loaded(&file(text));
+    let sso = config.admin_sso.expect("it is configured");
+    assert_eq!((sso.user_header.as_str(), sso.proxies.len()), ("x-forwarded-user", 1));
+    let (user, group) = ("alice@example.com".to_owned(), "oncall".to_owned());
+    assert_eq!(sso.operators, [SsoMember::User(user), SsoMember::Group(group)]);
+    assert_eq!(sso.viewers, [SsoMember::Everybody]);
+    let shown: Vec<String> = rows.iter().map(ToString::to_string).collect();
+    let row = "admin.sso.operators = [\"alice@example.com\", \"group:oncall\"]  # semel.toml:6";
+    assert!(shown.iter().any(|shown| shown == row), "{shown:#?}");
+    assert_eq!(Config::default().admin_sso, None);
+}

@@ -137,6 +137,19 @@ fn admin_tokens_on_a_reachable_address_without_tls_give_a_warning() {
 }
 
 #[test]
+fn single_sign_on_from_every_address_gives_a_warning() {
+    let sso = |proxies: &str| {
+        let people = "user_header = \"X-User\"\nviewers = [\"*\"]";
+        let text =
+            format!("admin_listen = \"0.0.0.0:9090\"\n[admin.sso]\ntrusted_proxies = [{proxies}]\n{people}");
+        warnings(&file(&text))
+    };
+    assert!(sso("\"10.0.0.0/8\"").is_empty(), "without tokens, none cross the network");
+    let shown = sso("\"10.0.0.1\", \"0.0.0.0/0\"").join("\n");
+    assert!(shown.contains("0.0.0.0/0 includes every address: anybody who reaches"), "{shown}");
+}
+
+#[test]
 fn an_authorize_cache_over_a_minute_gives_a_warning() {
     let shown = warnings(&Sources::new().flag("authorize-cache", "61s"));
     let warning = "a caller whose permission was revoked keeps access, and gets stored responses, for up to \
