@@ -20,17 +20,21 @@ use semel_gateway::tls::server::Acceptor;
 use semel_gateway::upstream::Upstream;
 use semel_gateway::{former_names, forward, identity, listener, tls};
 use semel_http::{HoldBoard, IdempotencyLayer, Maintenance, Operation, Shutdown, WorkerOptions};
+use semel_operations::admin::history::MetricsHistory;
 use semel_operations::admin::tls_listener::TlsListener;
 use semel_operations::admin::{self, Admin, AdminGate, MetricsPage};
+use semel_operations::busy_layer::BusyLayer;
+use semel_operations::ledger::LedgerBoard;
 use semel_operations::{encryption, ledger, reconcile};
-use semel_settings::{Config, Exemption, MaintenanceSettings, OperationConfig, PassConfig, path_exceptions};
+use semel_settings::{
+    Config, EffectiveSetting, Exemption, MaintenanceSettings, OperationConfig, PassConfig, path_exceptions,
+};
 use semel_stores::{Access, Breaker};
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tower::Layer;
 
-use crate::busy::BusyLayer;
 use crate::{telemetry, traces};
 
 /// Running gateway.
@@ -53,8 +57,12 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// Opens the store, binds the listeners, and serves.
-    pub async fn start(config: &Config, metrics: PrometheusHandle) -> anyhow::Result<Gateway> {
+    /// Opens the store, binds the listeners, and serves. `settings` are those that operators see as in force.
+    pub async fn start(
+        config: &Config,
+        settings: Vec<EffectiveSetting>,
+        metrics: PrometheusHandle,
+    ) -> anyhow::Result<Gateway> {
         let bind = async |setting: &str, address: SocketAddr| {
             TcpListener::bind(address).await.map_err(|error| cannot_listen(setting, address, &error))
         };
@@ -128,6 +136,8 @@ impl Gateway {
         let (stop, stopped) = watch::channel(false);
         let closing = Arc::new(AtomicBool::new(false));
         let outbox = backend.clone().outbox();
+        let (page, history) = (metrics_page(metrics.clone()), MetricsHistory::new());
+        let board = config.ledger.is_some().then(LedgerBoard::new);
         let admin = Admin {
             store: store.clone(),
             outbox: outbox.clone(),
@@ -136,20 +146,25 @@ impl Gateway {
             busy: Arc::new(BusyLayer(layer.busy())),
             reconciler: reconciling.clone(),
             closing: closing.clone(),
-            metrics: metrics_page(metrics.clone()),
+            metrics: page.clone(),
             log: telemetry::log_level(),
             gate,
             config: config.clone(),
+            settings,
+            history: history.clone(),
+            ledger: board.clone(),
         };
         let named = config.operations.iter().map(|operation| operation.name.to_string()).collect();
         let MaintenanceSettings { sweep_interval, reap_interval, reap_batch } = config.maintenance;
         let maintenance = Maintenance { sweep_interval, reap_interval, reap_batch, named };
-        let ledger = config.ledger.clone().map(|watch| tokio::spawn(ledger::watch(watch, store.clone())));
+        let ledger = config.ledger.clone().zip(board);
+        let ledger = ledger.map(|(watch, board)| tokio::spawn(ledger::watch(watch, store.clone(), board)));
         let mut background = vec![
             tokio::spawn(layer.maintain(maintenance, store, outbox)),
             tokio::spawn(holds.run()),
             tokio::spawn(layer.worker(proxy, WorkerOptions::default()).run()),
             tokio::spawn(upkeep(metrics)),
+            tokio::spawn(history.run(page)),
             tokio::spawn(upstream.close_idle()),
         ];
         let accept = |live, listener| Acceptor::new(live, listener, config.server.head_timeout);

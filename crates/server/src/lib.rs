@@ -4,7 +4,6 @@
 //! actions, and `semel-settings` the settings. `breaker` protects the store, `telemetry` sets up logs and
 //! metrics, `gateway` assembles everything, and `cli` is the command line.
 
-mod busy;
 pub mod cli;
 pub mod gateway;
 pub mod telemetry;

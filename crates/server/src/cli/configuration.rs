@@ -6,7 +6,7 @@ use std::path::Path;
 
 use semel_settings::{EffectiveSetting, Loaded};
 
-use super::{CommandResult, OutputFlags, SettingFlags, say};
+use super::{CommandResult, OutputFlags, SettingFlags, printable, say};
 
 /// The command line of `semel config`.
 #[derive(Debug, clap::Args)]
@@ -103,7 +103,7 @@ fn show(args: &ShowConfigurationArgs, config: Option<&Path>) -> anyhow::Result<C
     let names = width(|row| &row.name).unwrap_or(0);
     let values = width(|row| &row.value).unwrap_or(0);
     for row in &loaded.rows {
-        super::show(format!("{:names$}  {:values$}  {}", row.name, row.value, row.source));
+        super::show(printable(&format!("{:names$}  {:values$}  {}", row.name, row.value, row.source)));
     }
     Ok(CommandResult::Yes)
 }

@@ -1,12 +1,13 @@
 //! `semel doctor`: checks everything that a gateway depends on, without changes.
 //!
 //! The store's own `doctor` module checks the store. `machine` checks the disk and the open files, `network`
-//! the upstream and the gateway itself, `rules` the rules without a match, and `report` prints.
+//! the upstream and the gateway itself, `rules` the rules without a match, `traces` the collector, and `report` prints.
 
 mod machine;
 mod network;
 mod report;
 mod rules;
+mod traces;
 
 use std::path::Path;
 use std::time::Duration;
@@ -23,6 +24,7 @@ use semel_stores::postgres::{self, PostgresOptions};
 use semel_stores::sqlite::{self, SqliteOptions};
 
 pub(super) use network::from_here;
+use report::DoctorLine;
 
 use super::serve::promise;
 use super::{CommandResult, OutputFlags, SettingFlags, say, show};
@@ -32,10 +34,11 @@ use super::{CommandResult, OutputFlags, SettingFlags, say, show};
 #[command(
     about = "Check configuration, store, machine, upstream and identity, with advice on every problem",
     long_about = "Checks the configuration, the store, the machine, the upstream and the identity of \
-        callers. Each line is `ok`, `warn` or `fail`; advice stands below the last two.\n\n\
+        callers. Each line is `ok`, `warn`, `fail` or `skip`, of what it could not check; advice stands below the last \
+        three.\n\n\
         The command changes nothing: no file is made, no schema migrated, no command sent. It may run \
         beside a gateway, on the same file, at any time. The upstream gets one connection for each of its \
-        addresses and one HEAD request for `/`.\n\n\
+        addresses and one HEAD request for `/`, the collector of `[traces]` an export without spans.\n\n\
         Give it the flags that you give to `semel serve`, and run it as the same user on the same machine: \
         then it checks the same settings, files and limits.",
     after_help = "Examples:\n  \
@@ -65,7 +68,7 @@ pub(super) async fn report(loaded: &Loaded) -> serde_json::Value {
     report::to_json(&examine(loaded).await)
 }
 
-async fn examine(loaded: &Loaded) -> Vec<Check> {
+async fn examine(loaded: &Loaded) -> Vec<DoctorLine> {
     let config = &loaded.config;
     let mut checks = configuration(loaded);
     let Examination { checks: of_store, tier, api_keys, key_uses } = store(config).await;
@@ -77,14 +80,35 @@ async fn examine(loaded: &Loaded) -> Vec<Check> {
         let advice = "the gateway does not start without it";
         checks.push(Check::fail("reconciler", format!("{error:#}"), advice));
     }
-    checks.extend(encryption(config.encryption.as_ref(), key_uses.as_deref().map(counted)));
-    checks.extend(certificates(config));
-    checks.push(identity(config, api_keys).await);
-    checks.push(admin(config));
-    checks.push(network::gateway(config).await);
-    checks.extend(rules::examine(config).await);
-    checks.push(machine::open_files(config.server.max_connections));
-    checks
+    let mut lines: Vec<DoctorLine> = checks.into_iter().map(DoctorLine::from).collect();
+    let encryption_keys = config.encryption.iter().flat_map(|encryption| &encryption.keys);
+    let key_programs = programs("encryption", "keys", encryption_keys.map(|key| &key.source));
+    let token_programs = programs("admin", "tokens", config.admin_tokens.iter().map(|token| &token.source));
+    let keys = encryption(config.encryption.as_ref(), key_uses.as_deref().map(counted));
+    lines.extend(keys.into_iter().map(DoctorLine::from));
+    lines.extend(key_programs);
+    lines.extend(certificates(config).into_iter().map(DoctorLine::from));
+    lines.push(identity(config, api_keys).await.into());
+    lines.push(admin(config).into());
+    lines.extend(token_programs);
+    lines.push(network::gateway(config).await);
+    lines.extend(rules::examine(config).await);
+    lines.extend(traces::examine(config).await.map(DoctorLine::from));
+    lines.push(machine::open_files(config.server.max_connections).into());
+    lines
+}
+
+/// Names the secrets that are not looked at, since they come from programs.
+fn programs<'a>(
+    name: &'static str,
+    what: &str,
+    sources: impl Iterator<Item = &'a SecretSource>,
+) -> Option<DoctorLine> {
+    let sources: Vec<&SecretSource> = sources.collect();
+    let count = sources.iter().filter(|source| matches!(source, SecretSource::Command(_))).count();
+    let why = format!("{count} of {} {what} from programs, which this command does not run", sources.len());
+    let advice = "run each `command` as the gateway's user: a gateway does not start without what it prints";
+    (count > 0).then(|| DoctorLine::not_checked(name, why, advice))
 }
 
 /// Settings with a check of their own, which says more than the warning does.
@@ -167,14 +191,7 @@ fn keys(encryption: &Encryption) -> Check {
     let name = "encryption";
     match semel_operations::encryption::look(encryption) {
         Ok(()) => {
-            let commands =
-                encryption.keys.iter().filter(|key| matches!(key.source, SecretSource::Command(_)));
-            let not_run = match commands.count() {
-                0 => String::new(),
-                count => format!("; {count} from programs, which were not run"),
-            };
-            let count = encryption.keys.len();
-            Check::ok(name, format!("under key {}, one of {count}{not_run}", encryption.current))
+            Check::ok(name, format!("under key {}, one of {}", encryption.current, encryption.keys.len()))
         }
         Err(error) => Check::fail(
             name,
@@ -327,19 +344,24 @@ fn admin(config: &Config) -> Check {
         return Check::fail(name, format!("{error:#}"), "the gateway does not start without it");
     }
     let is_local = address.ip().is_loopback();
-    match (is_local, config.admin_tokens.len()) {
-        (true, 0) => Check::ok(name, format!("{address}, for everybody on this machine")),
-        (true, count) => {
-            Check::ok(name, format!("{address}, for this machine only, with one of {count} tokens"))
+    let tokens = match config.admin_tokens.len() {
+        0 => None,
+        count => Some(format!("one of {count} tokens")),
+    };
+    let sso =
+        config.admin_sso.as_ref().map(|sso| format!("a sign-in by one of {} proxies", sso.proxies.len()));
+    let credentials: Vec<String> = tokens.into_iter().chain(sso).collect();
+    let credentials = credentials.join(", or ");
+    match (is_local, credentials.is_empty()) {
+        (true, true) => Check::ok(name, format!("{address}, for everybody on this machine")),
+        (true, false) => Check::ok(name, format!("{address}, for this machine only, with {credentials}")),
+        (false, _) if config.admin_tls.is_some() => {
+            Check::ok(name, format!("{address}, over TLS, with {credentials}"))
         }
-        (false, count) if config.admin_tls.is_some() => {
-            Check::ok(name, format!("{address}, over TLS, with one of {count} tokens"))
-        }
-        (false, count) => Check::warn(
+        (false, _) => Check::warn(
             name,
             format!(
-                "{address} is reachable from other machines with one of {count} tokens, which arrive \
-                 unencrypted"
+                "{address} is reachable from other machines with {credentials}, which arrives unencrypted"
             ),
             "set `admin_listen` to a loopback address, or set `[admin_tls]`",
         ),

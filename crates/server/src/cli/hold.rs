@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::records::{reason, who};
 use super::table::show_table;
-use super::{CommandResult, OutputFlags, StoreFlag, blocking, load, open_keyless, printable, say};
+use super::{CommandResult, OutputFlags, StoreFlag, blocking, load, open_keyless, printable, runtime, say};
 
 /// The command line of `semel hold`.
 #[derive(Debug, clap::Args)]
@@ -57,7 +57,9 @@ struct ListHoldsArgs {
         already are not stopped.\n\
         - a sink: messages of this kind are kept, and not delivered.\n\
         - the reconciler: unknown outcomes are not looked up on schedule.\n\n\
-        An operation that neither a rule nor a record has is refused. The operator and the reason are kept for good.",
+        An operation that neither a rule nor a record has is refused. A tenant is held in any case, with a warning if no \
+        setting names it and no record of it is found: the look-up reads the oldest records of the store, at most \
+        10,000. The operator and the reason are kept for good.",
     after_help = "Examples:\n  \
         semel hold add --operation payments.create --reason 'the provider is down, ticket 7'\n  \
         semel hold add --tenant acme --reason 'runaway client'\n  \
@@ -145,21 +147,28 @@ fn change(args: &ChangeHoldArgs, config: Option<&Path>, action: HoldAction) -> a
     if action == HoldAction::Add
         && let Err(why) = blocking(holds::check_operation(&target, &config, &*store))?
     {
-        eprintln!("{why}");
+        eprintln!("{}", printable(&why));
         return Ok(CommandResult::No);
     }
     let note = Note { who: who(), action: String::new(), why };
-    match blocking(holds::act(&*store, &target, action, note))? {
-        Acted::Done(_) if args.output.json => say(holds::done(&target, action)),
-        Acted::Done(_) => {
-            let done = if action == HoldAction::Add { "is held" } else { "is not held any more" };
-            super::show(printable(&format!("{target} {done}")));
-            super::show(holds::effect(&target, action));
-        }
-        Acted::Refused(why) | Acted::Absent(why) => {
-            eprintln!("{why}");
-            return Ok(CommandResult::No);
-        }
+    if let Acted::Refused(why) | Acted::Absent(why) = blocking(holds::act(&*store, &target, action, note))? {
+        eprintln!("{}", printable(&why));
+        return Ok(CommandResult::No);
+    }
+    // It is held before anything is looked up: a slow store must not delay that.
+    let warning = match action {
+        HoldAction::Add => runtime()?.block_on(holds::unknown_tenant(&target, &config, &*store)),
+        HoldAction::Lift => None,
+    };
+    if args.output.json {
+        say(holds::done(&target, action, warning.as_deref()));
+    } else {
+        let done = if action == HoldAction::Add { "is held" } else { "is not held any more" };
+        super::show(printable(&format!("{target} {done}")));
+        super::show(holds::effect(&target, action));
+    }
+    if let Some(warning) = warning {
+        eprintln!("warning: {}", printable(&warning));
     }
     Ok(CommandResult::Yes)
 }

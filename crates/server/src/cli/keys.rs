@@ -12,7 +12,7 @@ use semel_settings::StoreLocation;
 use semel_stores::Access;
 use semel_stores::api_keys::ApiKey;
 
-use super::{CommandResult, OutputFlags, StoreFlag, load, runtime, say};
+use super::{CommandResult, OutputFlags, StoreFlag, load, printable, runtime, say};
 use encryption::{EncryptionArgs, RotateArgs};
 
 /// The command line of `semel keys`.
@@ -139,7 +139,8 @@ fn create(args: &CreateArgs, config: Option<&Path>) -> anyhow::Result<CommandRes
     } else {
         say(&key);
         let (tenant, caller) = (principal.tenant(), principal.caller());
-        eprintln!("This is key {} of {tenant}/{caller}, in {location}. It is shown once.", made.id);
+        let told = format!("This is key {} of {tenant}/{caller}, in {location}. It is shown once.", made.id);
+        eprintln!("{}", printable(&told));
     }
     Ok(CommandResult::Yes)
 }
@@ -154,11 +155,11 @@ async fn list(args: &ListKeysArgs, config: Option<&Path>) -> anyhow::Result<Comm
     for key in keys {
         let revoked = key.revoked_at.map_or_else(|| "-".to_owned(), Timestamp::to_rfc3339);
         let (tenant, caller) = (key.principal.tenant(), key.principal.caller());
-        super::show(format!(
+        super::show(printable(&format!(
             "{:18} {tenant:20} {caller:20} {:24} {revoked}",
             key.id,
             key.created_at.to_rfc3339()
-        ));
+        )));
     }
     Ok(CommandResult::Yes)
 }
@@ -168,8 +169,10 @@ async fn revoke(args: &RevokeArgs, config: Option<&Path>) -> anyhow::Result<Comm
     let revoked = open(&args.store, config, Access::Write).await?.revoke(id).await?;
     match (args.output.json, revoked) {
         (true, _) => say(format!("{}", serde_json::json!({ "id": id, "revoked": revoked }))),
-        (false, true) => say(format!("{id} is revoked")),
-        (false, false) => eprintln!("there is no key {id} that could be revoked"),
+        (false, true) => say(printable(&format!("{id} is revoked"))),
+        (false, false) => {
+            eprintln!("{}", printable(&format!("there is no key {id} that could be revoked")));
+        }
     }
     Ok(if revoked { CommandResult::Yes } else { CommandResult::No })
 }

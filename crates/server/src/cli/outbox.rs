@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use semel_core::outbox::{Intervention, Message, MessageFilter, MessageState, Outbox};
 use semel_operations::operate::Acted;
+use semel_operations::operate::filters::FilterSpelling;
 use semel_operations::operate::messages::{self, WantedMessages, summary};
 use semel_stores::Access;
 use serde_json::Value;
@@ -162,7 +163,7 @@ fn list(args: &ListMessagesArgs, config: Option<&Path>) -> anyhow::Result<Comman
         "older-than" => args.older_than.clone(),
         _ => None,
     };
-    let wanted = WantedMessages::read(given).map_err(anyhow::Error::msg)?;
+    let wanted = WantedMessages::read(FilterSpelling::Flags, given).map_err(anyhow::Error::msg)?;
     let mut filter = blocking(wanted.page(&**outbox, None, PAGE))?;
     if json {
         let mut all = Vec::new();
@@ -176,14 +177,14 @@ fn list(args: &ListMessagesArgs, config: Option<&Path>) -> anyhow::Result<Comman
     super::show(format!("{:60}  {:9}  {:>5}  {:24}  LAST ERROR", "EVENT ID", "STATE", "TRIES", "CREATED"));
     while let Some(page) = next_page(outbox, &mut filter)? {
         for message in &page {
-            super::show(format!(
+            super::show(printable(&format!(
                 "{:60}  {:9}  {:>5}  {}  {}",
                 message.event_id,
                 message.state.as_str(),
                 message.attempts,
                 message.created_at,
-                printable(message.last_error.as_deref().unwrap_or("-")),
-            ));
+                message.last_error.as_deref().unwrap_or("-"),
+            )));
         }
         shown += page.len();
     }
@@ -203,7 +204,7 @@ fn show(args: &ShowMessageArgs, config: Option<&Path>) -> anyhow::Result<Command
     let outbox = open_outbox(config, &args.store, Access::Read)?;
     let id = args.id.as_str();
     let (Some(message), now) = blocking(outbox.message(id))? else {
-        eprintln!("{}", messages::absent(id));
+        eprintln!("{}", printable(&messages::absent(id)));
         return Ok(CommandResult::No);
     };
     let shown = messages::full(&message, now);
@@ -229,10 +230,10 @@ fn act(
     let why = reason(&args.reason)?;
     match (blocking(messages::act(&*outbox, id, intervention, who(), why))?, intervention) {
         (Acted::Done(state), _) if json => say(messages::done(id, state)),
-        (Acted::Done(_), Intervention::Retry) => say(format!("{id} is pending now, and due")),
-        (Acted::Done(_), Intervention::Discard) => say(format!("{id} is discarded")),
+        (Acted::Done(_), Intervention::Retry) => say(printable(&format!("{id} is pending now, and due"))),
+        (Acted::Done(_), Intervention::Discard) => say(printable(&format!("{id} is discarded"))),
         (Acted::Refused(why) | Acted::Absent(why), _) => {
-            eprintln!("{why}");
+            eprintln!("{}", printable(&why));
             return Ok(CommandResult::No);
         }
     }

@@ -136,7 +136,8 @@ fn all(reconciler: &Reconciler, store: &Arc<dyn Records>, json: bool) -> anyhow:
     } else {
         say(format!("{:36}  {:24}  OUTCOME", "OPERATION ID", "OPERATION"));
         for look in &looks {
-            say(format!("{}  {:24}  {}", look.operation_id, look.operation.as_str(), told(&look.outcome)));
+            let (id, operation) = (look.operation_id, look.operation.as_str());
+            say(printable(&format!("{id}  {operation:24}  {}", told(&look.outcome))));
         }
         eprintln!(
             "{} looked up, {by_evidence} settled by events; {} unknown, {dead} of them given up",
@@ -218,7 +219,9 @@ fn list(store: &Arc<dyn Records>, has_look_ups: bool, json: bool) -> anyhow::Res
             until => until.to_string(),
         };
         let (id, operation) = (record.operation_id, record.operation.as_str());
-        super::show(format!("{id}  {operation:24}  {since}  {attempts:>5}  {next:24}  {quarantine}"));
+        super::show(printable(&format!(
+            "{id}  {operation:24}  {since}  {attempts:>5}  {next:24}  {quarantine}"
+        )));
     }
     let dead = records.iter().filter(|record| is_dead_letter(&record.head.state)).count();
     eprintln!("{} unknown, {dead} of them given up", records.len());

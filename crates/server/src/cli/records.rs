@@ -21,7 +21,7 @@ use semel_operations::operate::story::Around;
 use semel_operations::operate::{self, Acted, records};
 use semel_stores::Access;
 
-use super::{CommandResult, OutputFlags, StoreFlag, blocking, load, open_store, say};
+use super::{CommandResult, OutputFlags, StoreFlag, blocking, load, open_store, printable, say};
 
 /// Operation id of the examples.
 const EXAMPLE: &str = "01a1df32-caa3-786d-a196-45c465f24292";
@@ -226,7 +226,7 @@ pub(super) fn run(args: &RecordsArgs, config: Option<&Path>) -> anyhow::Result<C
             let around = Around { same_store: &same_store, config: &config };
             explain::run(&store, operation_id(id)?, &around, output.json)
         }
-        RecordsCommand::Export(args) => export::run(&open(&args.store, Access::Read)?, args),
+        RecordsCommand::Export(args) => export::run(args, config),
         RecordsCommand::Settle(args) => settle::run(args, config),
         RecordsCommand::Request(RequestArgs { act: args }) => {
             let store = open(&args.store, Access::Write)?;
@@ -264,7 +264,7 @@ fn request(store: &Arc<dyn Records>, (id, why): (&str, &str), json: bool) -> any
         RequestLookup::Kept(request) if json => say(requests::to_json(id, &request)),
         RequestLookup::Kept(request) => requests::to_text(&request).into_iter().for_each(super::show),
         RequestLookup::Absent(why) | RequestLookup::NotKept(why) | RequestLookup::Unreadable(why) => {
-            eprintln!("{why}");
+            eprintln!("{}", printable(&why));
             return Ok(CommandResult::No);
         }
     }
@@ -321,7 +321,7 @@ fn said(args: &ResolveArgs) -> anyhow::Result<Said> {
             HeaderValue::from_str(value.trim()).with_context(|| format!("{line:?}: not a header value"))?;
         headers.append(name, value);
     }
-    Ok(Said::executed(status, headers, body))
+    Said::executed(status, headers, body).map_err(|wrong| anyhow::anyhow!("the body {wrong}"))
 }
 
 /// Performs the action, and notes the operator and the reason.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use semel_core::Tier;
-use semel_settings::Config;
+use semel_settings::{Config, EffectiveSetting};
 
 use super::signals::{SignalRequest, Signals};
 use super::{CommandResult, SettingFlags, say};
@@ -48,16 +48,16 @@ pub(super) fn run(args: &ServeArgs, config: Option<&Path>) -> anyhow::Result<Com
         tracing::warn!(files, "the system allows fewer open files than `max_connections` may need");
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let done = runtime.block_on(serve(&loaded.config));
+    let done = runtime.block_on(serve(&loaded.config, loaded.rows));
     // Running commands were handed over.
     runtime.shutdown_background();
     done
 }
 
-async fn serve(config: &Config) -> anyhow::Result<CommandResult> {
+async fn serve(config: &Config, settings: Vec<EffectiveSetting>) -> anyhow::Result<CommandResult> {
     let mut signals = Signals::new()?;
     let gateway = tokio::select! {
-        started = Gateway::start(config, telemetry::metrics()?) => started?,
+        started = Gateway::start(config, settings, telemetry::metrics()?) => started?,
         signal = signals.stop() => {
             tracing::info!(signal, "stopped before it listened");
             return Ok(CommandResult::Yes);
@@ -65,7 +65,9 @@ async fn serve(config: &Config) -> anyhow::Result<CommandResult> {
     };
     let scheme = |encrypted| if encrypted { "https" } else { "http" };
     say(format!("listening on {}://{}", scheme(config.tls.is_some()), gateway.address));
-    say(format!("admin on {}://{}", scheme(config.admin_tls.is_some()), gateway.admin_address));
+    let admin = format!("{}://{}", scheme(config.admin_tls.is_some()), gateway.admin_address);
+    say(format!("admin on {admin}"));
+    say(format!("console on {admin}/console/"));
     say(format!("upstream {}", config.upstream));
     say(format!("store {}: {}", config.store, promise(gateway.tier)));
     if let Some(encryption) = &config.encryption {

@@ -8,7 +8,7 @@ use semel_core::{StoreError, Upkeep};
 use semel_faults::{Point, reached_by_thread};
 use semel_settings::StoreLocation;
 use semel_stores::sqlite::SqliteOptions;
-use semel_stores::{Access, SqliteStore};
+use semel_stores::{Access, SqliteStore, StoreSchema};
 use serde_json::json;
 
 use super::{CommandResult, OutputFlags, StoreFlag, blocking, say};
@@ -69,16 +69,27 @@ pub(super) struct ReapArgs {
     about = "Bring the store to the schema of this version",
     long_about = "Brings the tables of the store to the schema of this version. The gateway does so when it starts, and so does every \
         command that changes the store; commands that only look do not. Use it to choose the moment, or, on PostgreSQL, a role that may change tables, which the \
-        gateway's own role then need not be. There is no way back: copy the store first.\n\n\
+        gateway's own role then need not be. The tables only go forward: copy the store first. Programs of the version before keep \
+        working on them, and the new program writes only what they can read, so that gateways may be upgraded one after the other, and \
+        back.\n\n\
+        `--finish` ends that, once every gateway runs this version: the store gets the formats of this version, and older programs \
+        refuse it. Semel does not know which gateways run: check that yourself. It changes one number, and migrates nothing.\n\n\
         A SQLite store that is gone is not replaced by an empty one: the file with its id, PATH.id, is still there, \
         and every command that the store held might run again. `--create` says that this is meant.",
     after_help = "Examples:\n  \
         semel migrate\n  \
-        semel migrate --store postgres://owner@db.internal/semel\n\n\
+        semel migrate --store postgres://owner@db.internal/semel\n  \
+        semel migrate --finish\n\n\
         Exit codes: 0 done, or there was nothing to do; 2 wrong use, or the store cannot be used, as when a \
-        newer version wrote it."
+        newer version wrote it, or `--finish` meets a store of another version."
 )]
 pub(super) struct MigrateArgs {
+    #[arg(
+        long,
+        conflicts_with = "create",
+        help = "Finish the upgrade: every gateway runs this version, and none goes back"
+    )]
+    finish: bool,
     #[arg(
         long,
         help = "Make a new SQLite store in place of one that is gone; the commands of that one may run \
@@ -119,21 +130,35 @@ pub(super) fn migrate(args: &MigrateArgs, config: Option<&Path>) -> anyhow::Resu
         let options = SqliteOptions { create: true, ..SqliteOptions::default() };
         drop(SqliteStore::open_with(path, &options)?);
     }
-    if !matches!(location, StoreLocation::Postgres(_)) {
+    if args.finish || !matches!(location, StoreLocation::Postgres(_)) {
         super::existing(&location)?;
     }
-    // Opening the store for writing migrates it.
-    drop(super::runtime()?.block_on(semel_stores::open_with(&location, Access::Write, None))?);
-    let schema = match location {
-        StoreLocation::Memory => 0,
-        StoreLocation::Sqlite(_) => i64::from(semel_stores::sqlite::known_version()),
-        StoreLocation::Postgres(_) => semel_stores::postgres::known_version(),
+    let runtime = super::runtime()?;
+    let schema = match args.finish {
+        true => runtime.block_on(semel_stores::finish(&location))?,
+        false => runtime.block_on(semel_stores::migrate(&location))?,
     };
-    match args.output.json {
-        true => say(json!({ "schema": schema })),
-        false => say(format!("the store has schema version {schema}")),
+    match (args.output.json, schema) {
+        (true, None) => say(json!({ "schema": 0 })),
+        (true, Some(schema)) => {
+            say(json!({ "schema": schema.version, "readableFrom": schema.readable_from }));
+        }
+        (false, None) => say("a store in memory has no schema"),
+        (false, Some(schema)) => say(schema_line(schema)),
     }
     Ok(CommandResult::Yes)
+}
+
+/// Returns the sentence about the store's schema, with what is left to do.
+fn schema_line(schema: StoreSchema) -> String {
+    let StoreSchema { version, readable_from } = schema;
+    if schema.is_finished() {
+        return format!("the store has schema version {version}");
+    }
+    format!(
+        "the store has schema version {version}, and is readable from version {readable_from} on: run `semel migrate --finish` when \
+         every gateway runs the newest version, and none goes back"
+    )
 }
 
 /// Opens the store, which must exist.

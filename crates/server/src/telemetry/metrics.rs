@@ -168,6 +168,21 @@ pub const METRICS: &[MetricGroup] = &[
             counter("idempotency_store_errors_total", &["call"], "Store calls of requests that failed."),
             histogram("idempotency_store_seconds", &["call"], "Time that store calls of requests took."),
             gauge("idempotency_store_breaker_open", &[], "1 while the circuit breaker of the store is open."),
+            gauge(
+                "idempotency_store_tier",
+                &[],
+                "Tier that the store promises now: 1 is the strongest. PostgreSQL is asked every 10 s.",
+            ),
+            gauge(
+                "idempotency_store_timeline",
+                &[],
+                "Highest timeline of PostgreSQL that was seen: it rises with each failover.",
+            ),
+            counter(
+                "idempotency_store_timeline_refused_total",
+                &[],
+                "Connections to a former primary of PostgreSQL that were refused.",
+            ),
             gauge("idempotency_store_queue_length", &[], "Changes that wait for the writer of the store."),
             histogram(
                 "idempotency_store_queue_seconds",
@@ -471,6 +486,21 @@ mod tests {
         let shown = handle.render();
         for MetricInfo { name, help, .. } in METRICS.iter().flat_map(|group| group.metrics) {
             assert!(shown.contains(&format!("# HELP {name} {help}\n")), "{name}: {shown}");
+        }
+    }
+
+    #[test]
+    fn the_history_of_the_console_reads_metrics_and_labels_that_exist() {
+        use semel_operations::admin::history::{GAUGE_SOURCES, SOURCES};
+        let rates = SOURCES.iter().map(|source| (source.metric, source.label, MetricKind::Counter));
+        let levels = GAUGE_SOURCES.iter().map(|(_, metric, label)| (*metric, *label, MetricKind::Gauge));
+        for (name, label, kind) in rates.chain(levels) {
+            let known = METRICS.iter().flat_map(|group| group.metrics).find(|metric| metric.name == name);
+            let known = known.unwrap_or_else(|| panic!("there is no metric {name}"));
+            assert_eq!(known.kind, kind, "{name}");
+            assert!(label.is_none_or(|(label, _)| known.labels.contains(&label)), "{name}: {label:?}");
+            let outcome = label.filter(|(label, _)| *label == "outcome").map(|(_, outcome)| outcome);
+            assert!(outcome.is_none_or(|outcome| known.help.contains(outcome)), "{name}: {outcome:?}");
         }
     }
 }

@@ -1,6 +1,6 @@
 // A page that asks a gateway of another origin: node cors.mjs PAGE PICTURE GATEWAY FOREIGN
 import assert from "node:assert/strict";
-import { visit } from "../../../../examples/payments/browser/browser.mjs";
+import { visit } from "../../../../proof/testkit/browser/browser.mjs";
 
 const [address, picture, gateway, foreign] = process.argv.slice(2);
 

@@ -253,7 +253,7 @@ async fn a_list_shows_records_that_cannot_be_read() {
     let mut ids = Vec::new();
     for key in ["one", "two", "three"] {
         let reply = gateway.send(pay("{}").set("idempotency-key", format!("{key}-0123456789abcdef"))).await;
-        ids.push(reply.header("idempotency-operation-id").expect("it is named").to_owned());
+        ids.push(reply.operation_id().expect("it is named").to_owned());
     }
     let folder = site.folder.path();
     assert_eq!(run(folder, &["records", "list"]).status.code(), Some(0));
@@ -344,7 +344,7 @@ fn upkeep_works_by_hand() {
     assert_eq!(text(&run(folder.path(), &["reap", "--json"]).stdout), "{\"records\":0}\n");
     assert!(text(&run(folder.path(), &["migrate"]).stdout).contains("schema version"));
     let file = rusqlite::Connection::open(folder.path().join("semel.db")).expect("the file opens");
-    file.execute("UPDATE semel_schema SET version = 99", []).expect("it is there");
+    file.execute("UPDATE semel_schema SET version = 99, readable_from = 98", []).expect("it is there");
     let newer = run(folder.path(), &["records", "list"]);
     assert_eq!(newer.status.code(), Some(2));
     assert!(text(&newer.stderr).contains("run the version of Semel that wrote it"), "{newer:?}");
@@ -369,7 +369,7 @@ const LOOKS: [&[&str]; 12] = [
 /// Runs a program whose schema is one version newer than the store's.
 pub(crate) fn run_newer(folder: &Path, arguments: &[&str]) -> Output {
     let mut newer = semel(folder);
-    newer.env(semel_faults::NEXT_SCHEMA, "1").args(arguments).output().expect("the program runs")
+    newer.env(semel_faults::NEXT_VERSION, "1").args(arguments).output().expect("the program runs")
 }
 
 #[test]
@@ -395,12 +395,13 @@ fn commands_that_only_look_leave_an_older_store_as_it_is() {
     for look in LOOKS.iter().filter(|look| look.len() < 3) {
         let looked = run_newer(folder.path(), look);
         assert_eq!(looked.status.code(), Some(0), "{look:?}: {looked:?}");
+        let before = run(folder.path(), look);
+        assert_eq!(before.status.code(), Some(0), "a program of the version before it: {look:?}: {before:?}");
+    }
+    assert!(run_newer(folder.path(), &["migrate", "--finish"]).status.success());
+    for look in LOOKS.iter().filter(|look| look.len() < 3) {
         let refused = run(folder.path(), look);
-        assert_eq!(
-            refused.status.code(),
-            Some(2),
-            "a program of the version before it: {look:?}: {refused:?}"
-        );
+        assert_eq!(refused.status.code(), Some(2), "{look:?}: {refused:?}");
     }
 }
 
@@ -425,6 +426,8 @@ fn commands_that_only_look_leave_an_older_database_as_it_is() {
     assert_eq!(version.trim(), "1", "nothing was written");
     assert!(run_newer(folder.path(), &["migrate", "--store", &url]).status.success());
     assert_eq!(run_newer(folder.path(), &["records", "list", "--store", &url]).status.code(), Some(0));
+    assert_eq!(run(folder.path(), &["records", "list", "--store", &url]).status.code(), Some(0));
+    assert!(run_newer(folder.path(), &["migrate", "--finish", "--store", &url]).status.success());
     assert_eq!(run(folder.path(), &["records", "list", "--store", &url]).status.code(), Some(2));
 }
 
@@ -436,6 +439,7 @@ fn the_demo_proves_what_it_claims() {
     assert_eq!(demo.status.code(), Some(0), "{said}\n{}", text(&demo.stderr));
     assert!(said.contains("The ledger proves every claim above."), "{said}");
     assert_eq!(said.matches('✓').count(), 8, "{said}");
+    assert!(!said.contains("Now you.") && !said.contains("/console/"), "nothing is left to do: {said}");
     assert!(
         !said.contains("NOT SO") && !said.contains('\u{1b}'),
         "no colours where there is no terminal: {said}"

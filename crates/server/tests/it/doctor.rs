@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Output;
+use std::sync::{Arc, Mutex};
 
 use rusqlite::Connection;
 use semel_stores::sqlite::SCHEMA_VERSION;
@@ -176,14 +177,15 @@ fn a_file_at_rest_is_left_exactly_as_it_is() {
 #[test]
 fn another_schema_is_named_and_never_migrated() {
     let folder = used();
-    sql(folder.path(), "UPDATE semel_schema SET version = 99");
+    sql(folder.path(), "UPDATE semel_schema SET version = 99, readable_from = 98");
     let before = files(folder.path());
     let newer = doctor(folder.path(), &[]);
-    let expected = format!("version 99, newer than this program's version {SCHEMA_VERSION}");
+    let expected =
+        format!("version 99, newer than this program's version {SCHEMA_VERSION}, readable from 98");
     assert_eq!(newer.check("schema"), ("fail", expected.as_str()));
     assert!(newer.advice("schema").contains("run the version of Semel that wrote it"));
     assert!(!newer.checks.iter().any(|check| check["check"] == "records"), "its tables are not ours to read");
-    sql(folder.path(), "UPDATE semel_schema SET version = 1");
+    sql(folder.path(), "UPDATE semel_schema SET version = 1, readable_from = 1");
     assert_ne!(files(folder.path()), before);
     let before = files(folder.path());
     let older = newer_doctor(folder.path(), &[]);
@@ -480,6 +482,88 @@ async fn a_gateway_says_when_a_request_last_matched_each_rule() {
     let (listen, admin) = (gateway.address.to_string(), gateway.admin.to_string());
     let report = doctor(site.folder.path(), &["--listen", &listen, "--admin-listen", &admin]);
     assert_eq!(report.check("rules").0, "ok", "{:?}", report.check("rules"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_that_cannot_be_made_says_so_and_is_not_ok() {
+    let (folder, free) = (used(), nobody().await.to_string());
+    let rule = "[[operation]]\nname = \"payments.create\"\nmatch = \"POST /payments\"\n";
+    let token = "[[admin.token]]\nname = \"a\"\nrole = \"viewer\"\ncommand = [\"print-the-token\"]\n";
+    let with = |file: &str, arguments: &[&str]| {
+        std::fs::write(folder.path().join("semel.toml"), file).expect("there is room");
+        doctor(folder.path(), arguments)
+    };
+    let at = ["--admin-listen", &free];
+    let report = with(&format!("{token}{rule}"), &at);
+    let why = "not checked: the admin listener needs a token, and this command has none";
+    assert_eq!(report.check("rules"), ("skip", why));
+    let programs = report.checks.iter().find(|check| check["check"] == "admin" && check["result"] == "skip");
+    assert!(
+        programs.is_some_and(|check| check["found"].to_string().contains("1 of 1 tokens from programs")),
+        "{:#?}",
+        report.checks
+    );
+    let report = with(rule, &at);
+    let why = format!("not checked: no gateway answers at {free}");
+    assert_eq!(report.check("rules"), ("skip", why.as_str()));
+    let report = with(rule, &["--admin-listen", "127.0.0.1:0"]);
+    assert_eq!((report.check("rules").0, report.check("gateway").0), ("skip", "skip"));
+    assert!(!with("", &at).checks.iter().any(|check| check["check"] == "rules"), "there is none to check");
+}
+
+/// Starts a collector that answers with this status, and returns its address and the bodies that it got.
+async fn collector(status: u16) -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let url = format!("http://{}/v1/traces", listener.local_addr().expect("it is bound"));
+    let bodies = Arc::new(Mutex::new(Vec::new()));
+    let kept = bodies.clone();
+    let take = move |body: String| {
+        kept.lock().expect("nobody panics with it").push(body);
+        async move { axum::http::StatusCode::from_u16(status).expect("it is a status") }
+    };
+    let app = axum::Router::new().route("/v1/traces", axum::routing::post(take));
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    (url, bodies)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_collector_of_traces_is_sent_an_export_without_spans() {
+    let folder = used();
+    let with = |endpoint: &str, more: &str| {
+        let file = format!("[traces]\nendpoint = \"{endpoint}\"\n{more}");
+        std::fs::write(folder.path().join("semel.toml"), file).expect("there is room");
+        doctor(folder.path(), &[])
+    };
+    let (url, bodies) = collector(200).await;
+    let report = with(&url, "");
+    assert_eq!(report.check("traces").0, "ok", "{:?}", report.check("traces"));
+    let expected = [r#"{"resourceSpans":[]}"#];
+    assert_eq!(*bodies.lock().expect("nobody panics with it"), expected, "one export, and no span");
+
+    for (status, advice) in [(401, "`authorization_env`"), (404, "`endpoint`")] {
+        let (url, _) = collector(status).await;
+        let report = with(&url, "");
+        let (result, found) = report.check("traces");
+        assert!(
+            result == "warn" && found.contains(&format!("refuses an empty export with {status}")),
+            "{found}"
+        );
+        assert!(report.advice("traces").contains(advice), "{status}: {}", report.advice("traces"));
+    }
+    let away = with(&format!("http://{}/v1/traces", nobody().await), "");
+    let (result, found) = away.check("traces");
+    assert!(
+        result == "warn" && found.contains("cannot connect") && found.contains("commands go on"),
+        "{found}"
+    );
+    let mute = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let silent = with(&format!("http://{}/v1/traces", mute.local_addr().expect("it is bound")), "");
+    assert!(silent.check("traces").1.contains("does not answer within 5 s"), "{:?}", silent.check("traces"));
+    let secret = with(&url, "authorization_env = \"NO_SUCH_VARIABLE\"\n");
+    assert_eq!(secret.check("traces").0, "fail", "a gateway does not start without it");
+    std::fs::write(folder.path().join("semel.toml"), "").expect("there is room");
+    let without = doctor(folder.path(), &[]);
+    assert!(!without.checks.iter().any(|check| check["check"] == "traces"), "only where it is configured");
 }
 
 #[tokio::test(flavor = "multi_thread")]

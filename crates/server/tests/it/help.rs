@@ -81,9 +81,9 @@ impl Stores {
         };
         make("sqlite:newer.db");
         let file = rusqlite::Connection::open(stores.folder.path().join("newer.db")).expect("it opens");
-        file.execute("UPDATE semel_schema SET version = 99", []).expect("it is there");
+        file.execute("UPDATE semel_schema SET version = 99, readable_from = 99", []).expect("it is there");
         make(&stores.newer.url());
-        stores.newer.sql("UPDATE semel_schema SET version = 99").expect("it is there");
+        stores.newer.sql("UPDATE semel_schema SET version = 99, readable_from = 99").expect("it is there");
         stores
     }
 

@@ -5,8 +5,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates whose bounds are on the page.
-const CRATES: [&str; 10] =
-    ["core", "flow", "gateway", "http", "operations", "outgoing", "server", "settings", "stores", "traces"];
+const CRATES: [&str; 11] = [
+    "client",
+    "core",
+    "flow",
+    "gateway",
+    "http",
+    "operations",
+    "outgoing",
+    "server",
+    "settings",
+    "stores",
+    "traces",
+];
 
 /// Files whose constants bound texts for people, or are units: the tools, `doctor`, and the reading of
 /// settings.

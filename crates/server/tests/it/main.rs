@@ -3,6 +3,7 @@
 mod audit;
 mod commands;
 mod completions;
+mod demo;
 mod deploy;
 mod doctor;
 mod fingerprint;

@@ -6,10 +6,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
+use serde_json::Value;
 
 use super::PATIENCE;
 use super::client::{DemoAnswer, Payment};
-use super::service::{Service, charges};
+use super::introduction::LeftPayment;
+use super::ledger::ChargeLedger;
+use super::process::ServiceProcess;
 use crate::cli::{say, show};
 use crate::terminal::colours;
 
@@ -17,7 +20,7 @@ use crate::terminal::colours;
 pub(super) struct Story {
     folder: PathBuf,
     gateway: SocketAddr,
-    service: Service,
+    service: ServiceProcess,
     colours: bool,
     /// True if the story pauses for reading.
     is_paced: bool,
@@ -30,7 +33,7 @@ const WORD: Duration = Duration::from_millis(150);
 const PAUSES: [Duration; 2] = [Duration::from_millis(600), Duration::from_secs(4)];
 
 impl Story {
-    pub(super) fn new(folder: &Path, gateway: SocketAddr, service: Service, is_paced: bool) -> Story {
+    pub(super) fn new(folder: &Path, gateway: SocketAddr, service: ServiceProcess, is_paced: bool) -> Story {
         let colours = colours(&std::io::stdout());
         Story { folder: folder.to_owned(), gateway, service, colours, is_paced, broken: Vec::new() }
     }
@@ -44,9 +47,9 @@ impl Story {
         }
     }
 
-    /// Returns the address of the payment service behind the gateway.
-    pub(super) fn service_address(&self) -> SocketAddr {
-        self.service.address
+    /// Returns the payment service, at the end.
+    pub(super) fn into_service(self) -> ServiceProcess {
+        self.service
     }
 
     /// Tells the story. Returns true if the ledger proved every claim.
@@ -173,7 +176,7 @@ impl Story {
         self.show_request(&stuck).await;
         let request = tokio::spawn(stuck.clone().send(self.gateway));
         self.wait_for("the charge", |folder| charges(folder).len() == 4).await?;
-        self.service.kill()?;
+        self.service.kill().await?;
         self.say(format!(
             "   {}",
             self.red("✗ the service is dead. It had charged the card, and sent no answer.")
@@ -181,7 +184,7 @@ impl Story {
         .await;
         let answer = request.await??;
         self.show_answer(&answer).await;
-        self.service = Service::start(&self.folder, self.service.address.port())?;
+        self.service = ServiceProcess::start(&self.folder, self.service.address.port()).await?;
         self.say(format!("   {}", self.grey("… the service is back, and the client tries again:"))).await;
         let retry = payment("sixth-payment-000006", r#"{"amount": 90}"#);
         let answer = self.send(retry.clone()).await?;
@@ -198,6 +201,27 @@ impl Story {
         })
         .await;
         Ok(())
+    }
+
+    /// Leaves a payment to be settled, as in the last step: the service dies after the charge.
+    pub(super) async fn leave_a_payment(&mut self) -> anyhow::Result<LeftPayment> {
+        let stuck =
+            Payment { bad_day: Some("stuck"), ..payment("seventh-payment-00007", r#"{"amount": 60}"#) };
+        let before = charges(&self.folder).len();
+        let request = tokio::spawn(stuck.clone().send(self.gateway));
+        self.wait_for("the charge", |folder| charges(folder).len() > before).await?;
+        self.service.kill().await?;
+        let answer = request.await??;
+        self.service = ServiceProcess::start(&self.folder, self.service.address.port()).await?;
+        let charges = charges(&self.folder);
+        let charge = charges.last().context("the ledger has the charge")?;
+        Ok(LeftPayment {
+            operation_id: answer.member("operationId").context("the answer names its operation")?,
+            key: stuck.key.to_owned(),
+            amount: charge["amount"].as_u64().context("the charge has its amount")?,
+            charge: charge["charge"].as_u64().context("the charge has its number")?,
+            body: charge.to_string(),
+        })
     }
 
     /// Settles the unknown command from the ledger, with an operator's command.
@@ -301,4 +325,8 @@ impl Story {
 
 fn payment(key: &'static str, body: &'static str) -> Payment {
     Payment { key, body, bad_day: None }
+}
+
+fn charges(folder: &Path) -> Vec<Value> {
+    ChargeLedger::of(folder).charges()
 }

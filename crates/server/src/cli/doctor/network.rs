@@ -20,6 +20,8 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::report::DoctorLine;
+
 /// Timeout for a name, a connection or an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Largest number of the upstream's addresses that are tried.
@@ -166,21 +168,26 @@ fn skew(answer: &Response<Body>, now: Timestamp) -> Option<Check> {
 }
 
 /// Checks if a gateway runs with this configuration now.
-pub(super) async fn gateway(config: &Config) -> Check {
+pub(super) async fn gateway(config: &Config) -> DoctorLine {
     let name = "gateway";
     let (listen, admin) = (config.listen, config.admin_listen);
     if listen.port() == 0 || admin.port() == 0 {
-        return Check::ok(name, "a port is 0, any free port, so a running gateway cannot be found");
+        return DoctorLine::not_checked(
+            name,
+            "a port is 0, any free port, so a running gateway cannot be found",
+            "give the ports that the gateway printed at its start: `--listen` and `--admin-listen`",
+        );
     }
     let listens = connect(from_here(listen)).await.is_ok();
     if config.admin_tls.is_some() && connect(from_here(admin)).await.is_ok() && listens {
         // It may require a certificate that this machine lacks, and may present one for another name.
-        return Check::ok(
+        return DoctorLine::not_checked(
             name,
-            format!("something listens at {listen} and {admin}; its readiness is not checked over TLS"),
+            format!("something listens at {listen} and {admin}; its readiness is not asked over TLS"),
+            "ask `/readyz` of the admin listener, with a client that has what `[admin_tls]` requires",
         );
     }
-    match (readiness(admin).await, listens) {
+    let check = match (readiness(admin).await, listens) {
         (Some((StatusCode::OK, _)), true) => Check::ok(name, format!("one runs at {listen}, and is ready")),
         (Some((StatusCode::SERVICE_UNAVAILABLE, words)), _) => Check::fail(
             name,
@@ -198,7 +205,8 @@ pub(super) async fn gateway(config: &Config) -> Check {
             "unless that is a gateway with other settings, the address is taken: choose another `listen`",
         ),
         (None, false) => Check::ok(name, format!("none runs at {listen} now")),
-    }
+    };
+    check.into()
 }
 
 /// Returns the address on this machine of a listener on every interface.

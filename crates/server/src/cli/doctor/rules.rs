@@ -9,6 +9,7 @@ use semel_settings::Config;
 use semel_stores::doctor::{Check, in_words};
 
 use super::network::admin_page;
+use super::report::DoctorLine;
 
 const NAME: &str = "rules";
 /// Metric with the time of the last match of each rule.
@@ -20,19 +21,34 @@ const MAX_METRICS_BYTES: usize = 16 << 20;
 /// Largest number of rules that are named.
 const MAX_NAMED: usize = 10;
 
-/// Asks the running gateway for rules without a match; `None` if there are no rules, or no gateway.
-pub(super) async fn examine(config: &Config) -> Option<Check> {
-    if config.operations.is_empty() || config.admin_listen.port() == 0 {
+/// Asks the running gateway for rules without a match; `None` if there are no rules.
+pub(super) async fn examine(config: &Config) -> Option<DoctorLine> {
+    if config.operations.is_empty() {
         return None;
     }
-    if config.admin_tls.is_some() || !config.admin_tokens.is_empty() {
-        let found = "not checked: the admin listener needs a token, or TLS. Its metric \
-                     `idempotency_rule_last_matched_seconds` has the time of the last match of each rule";
-        return Some(Check::ok(NAME, found));
+    let not_checked = |why: String| {
+        let advice = "look at the metric `idempotency_rule_last_matched_seconds` of each gateway, which has the time of \
+                      the last match of each rule";
+        Some(DoctorLine::not_checked(NAME, why, advice))
+    };
+    let admin = config.admin_listen;
+    if admin.port() == 0 {
+        return not_checked("the port of `admin_listen` is 0, any free port".to_owned());
     }
-    let (status, metrics) = admin_page(config.admin_listen, "/metrics", MAX_METRICS_BYTES).await?;
+    if !config.admin_tokens.is_empty() || config.admin_sso.is_some() {
+        return not_checked("the admin listener needs a token, and this command has none".to_owned());
+    }
+    if config.admin_tls.is_some() {
+        return not_checked("the admin listener speaks TLS, which this command does not use".to_owned());
+    }
+    let Some((status, metrics)) = admin_page(admin, "/metrics", MAX_METRICS_BYTES).await else {
+        return not_checked(format!("no gateway answers at {admin}"));
+    };
+    if status != StatusCode::OK {
+        return not_checked(format!("{admin} answers /metrics with {}", status.as_u16()));
+    }
     let rules: Vec<&str> = config.operations.iter().map(|operation| operation.name.as_str()).collect();
-    (status == StatusCode::OK).then(|| judge(&rules, &metrics, SystemClock.now()))
+    Some(judge(&rules, &metrics, SystemClock.now()).into())
 }
 
 fn judge(rules: &[&str], metrics: &str, now: Timestamp) -> Check {

@@ -16,7 +16,9 @@ use semel_stores::Access;
 use semel_stores::encryption::{Rotated, Rotation, RotationStep};
 use serde_json::{Value, json};
 
-use crate::cli::{CommandResult, OutputFlags, StoreFlag, blocking, load, open_keyless, runtime, say};
+use crate::cli::{
+    CommandResult, OutputFlags, StoreFlag, blocking, load, open_keyless, printable, runtime, say,
+};
 
 /// Number of retries while the store is away, and the pause before each.
 const MAX_FAILURES: u32 = 20;
@@ -124,9 +126,9 @@ pub(super) fn list(args: &EncryptionArgs, config: Option<&Path>) -> anyhow::Resu
                 other => other,
             };
             let key = key.as_deref().unwrap_or("-");
-            say(format!(
+            say(printable(&format!(
                 "{key:24}  {responses:>12}  {requests:>12}  {evidence:>12}  {phases:>12}  {messages:>12}  {told}"
-            ));
+            )));
         }
     }
     let missing = uses.keys().any(|key| state(key) == "missing");
@@ -244,7 +246,7 @@ fn tell(rotated: &Rotated, left: u64, vault: &dyn Vault) {
         );
     }
     for UnreadableValue { kind, name, why } in &rotated.unreadable_named {
-        eprintln!("the {} of {name} cannot be read: {why}", kind.as_str());
+        eprintln!("{}", printable(&format!("the {} of {name} cannot be read: {why}", kind.as_str())));
     }
     if rotated.unreadable > 0 {
         eprintln!(

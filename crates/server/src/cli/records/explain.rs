@@ -7,7 +7,7 @@ use semel_core::{OperationId, Records};
 use semel_operations::operate::records::{absent, find};
 use semel_operations::operate::story::{Around, next, timeline, to_json};
 
-use crate::cli::{CommandResult, StoreFlag, blocking, load, say, show};
+use crate::cli::{CommandResult, StoreFlag, blocking, load, printable, say, show};
 
 /// Prints the story of a command.
 pub(super) fn run(
@@ -26,7 +26,8 @@ pub(super) fn run(
     }
     if let Some(record) = &found.record {
         let (tenant, caller) = (record.principal.tenant(), record.principal.caller());
-        show(format!("{} of {tenant}/{caller}, key {}…", record.operation, record.key_hash_prefix));
+        let whose = format!("{} of {tenant}/{caller}, key {}…", record.operation, record.key_hash_prefix);
+        show(printable(&whose));
         let trace = record.trace.map_or(String::new(), |trace| format!(", trace {}", trace.trace_id_text()));
         show(format!("{} since {}{trace}", record.head.state.name(), record.state_since));
     }

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use anyhow::Context;
 use semel_core::{Filter, RecordPage, Records};
 use semel_operations::operate::records::{exported, unreadable};
+use semel_stores::Access;
 
 use super::list::{FilterArgs, told_of};
-use crate::cli::{CommandResult, StoreFlag, blocking, files};
+use crate::cli::{CommandResult, StoreFlag, blocking, files, open_store};
 
 /// Number of records in one page of the store.
 const PAGE: usize = 500;
@@ -40,8 +41,10 @@ pub(super) struct ExportRecordsArgs {
     pub(super) store: StoreFlag,
 }
 
-pub(super) fn run(store: &Arc<dyn Records>, args: &ExportRecordsArgs) -> anyhow::Result<CommandResult> {
-    let filter = args.filter.wanted()?.page(blocking(store.now())?, None, PAGE);
+pub(super) fn run(args: &ExportRecordsArgs, file: Option<&Path>) -> anyhow::Result<CommandResult> {
+    let wanted = args.filter.wanted()?;
+    let store = &open_store(file, &args.store, Access::Read)?;
+    let filter = wanted.page(blocking(store.now())?, None, PAGE);
     let Some(path) = &args.output else {
         return match write(store, filter, std::io::stdout().lock()) {
             // A reader that closes the pipe early, such as `head`, is no failure.

@@ -4,8 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use semel_core::{Filter, RecordPage, Records, StateName, UnreadableRecord};
+use semel_operations::operate::filters::{FilterSpelling, WantedRecords};
 use semel_operations::operate::names::unknown_operation;
-use semel_operations::operate::records::{WantedRecords, summary, unreadable};
+use semel_operations::operate::records::{summary, unreadable};
 use semel_stores::Access;
 use serde_json::Value;
 
@@ -79,13 +80,14 @@ impl FilterArgs {
             "until" => self.until.clone(),
             _ => None,
         };
-        WantedRecords::read(given).map_err(anyhow::Error::msg)
+        WantedRecords::read(FilterSpelling::Flags, given).map_err(anyhow::Error::msg)
     }
 }
 
 pub(super) fn run(args: &ListRecordsArgs, file: Option<&Path>) -> anyhow::Result<CommandResult> {
+    let wanted = args.filter.wanted()?;
     let store = open_store(file, &args.store, Access::Read)?;
-    let mut filter = args.filter.wanted()?.page(blocking(store.now())?, None, PAGE);
+    let mut filter = wanted.page(blocking(store.now())?, None, PAGE);
     let (mut shown, mut bad) = (0_usize, 0_usize);
     if args.output.json {
         let mut all: Vec<Value> = Vec::new();
@@ -119,11 +121,11 @@ pub(super) fn run(args: &ListRecordsArgs, file: Option<&Path>) -> anyhow::Result
             let (id, state) = (record.operation_id, record.head.state.name().as_str());
             let reason =
                 if with_reasons { format!("  {}", record.head.reason.as_str()) } else { String::new() };
-            show(format!(
+            show(printable(&format!(
                 "{id}  {state:16}  {:24}  {who:20}  {}{reason}",
                 record.operation.as_str(),
                 record.state_since
-            ));
+            )));
         }
         bad += page.unreadable.len();
         shown += page.records.len();
@@ -140,7 +142,7 @@ fn hint(store: &Arc<dyn Records>, args: &ListRecordsArgs, file: Option<&Path>) -
     if let Some(name) = &args.filter.operation {
         let config = load(file, args.store.flags())?.config;
         if let Some(hint) = blocking(unknown_operation(name, &config, &**store))? {
-            eprintln!("{hint}");
+            eprintln!("{}", printable(&hint));
         }
     }
     Ok(())

@@ -4,13 +4,12 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
-use anyhow::{Context, bail};
-use semel_operations::operate::settle::{EvidenceLine, Settling, VerdictOutcome, read_file};
-use semel_stores::Access;
-use serde_json::{Value, json};
-
 use super::{reason, who};
 use crate::cli::{CommandResult, OutputFlags, StoreFlag, load, open_store, printable, runtime, say, show};
+use anyhow::{Context, bail};
+use semel_operations::operate::settle::{EvidenceLine, read_file};
+use semel_operations::operate::settling::{Settling, VerdictCounts, VerdictOutcome};
+use semel_stores::Access;
 
 /// Number of verdicts after which the progress is printed.
 const TELL_EVERY: usize = 500;
@@ -28,7 +27,8 @@ const MAX_SHOWN: usize = 1000;
         The whole file is checked first: if one line cannot be used, each such line is named, and nothing is settled. Then \
         each verdict is given by itself: a refused one, such as not-executed within the quarantine, does not stop the \
         others. Begin with --dry-run, which says for each record what the verdict would come to now, and changes nothing. \
-        After an interruption, run the same file again: settled records are refused, and keep their outcome.\n\n\
+        After an interruption, run the same file again: a record that the same verdict settled before, with the same \
+        response, is told as already settled, and that is no failure.\n\n\
         A file has at most 10,000 verdicts and 256 MiB, a line 1 MiB. The operator and the reason are kept for good, with \
         the story of each record.",
     after_help = "Examples:\n  \
@@ -36,8 +36,8 @@ const MAX_SHOWN: usize = 1000;
         semel records settle found.jsonl --reason 'incident 42: checked with the provider'\n\n\
         A line of found.jsonl:\n  \
         {\"operationId\":\"01a1df32-caa3-786d-a196-45c465f24292\",\"verdict\":\"executed\",\"status\":201}\n\n\
-        Exit codes: 0 every record is settled, or would be; 1 some are not, for the printed reasons; 2 wrong use, a line \
-        cannot be used and nothing is settled, or the store cannot be used."
+        Exit codes: 0 every record is settled as its line says, now or before, or would be; 1 some are not, for the \
+        printed reasons; 2 wrong use, a line cannot be used and nothing is settled, or the store cannot be used."
 )]
 pub(super) struct SettleArgs {
     #[arg(value_name = "FILE", help = "Verdicts as JSON Lines; - for the standard input")]
@@ -60,33 +60,36 @@ pub(super) fn run(args: &SettleArgs, config: Option<&Path>) -> anyhow::Result<Co
     let who = who();
     let mut settling =
         Settling { store: &*store, config: &config, who: &who, is_dry: args.dry_run, stopped: None };
-    let (mut results, mut settled) = (Vec::new(), 0);
+    let (mut results, mut counts) = (Vec::new(), VerdictCounts::default());
     if !args.output.json {
-        show(format!("{:>6}  {:36}  {:12}  {:12}  DETAIL", "LINE", "OPERATION ID", "VERDICT", "RESULT"));
+        show(format!("{:>6}  {:36}  {:12}  {:15}  DETAIL", "LINE", "OPERATION ID", "VERDICT", "RESULT"));
     }
     for (done, line) in lines.iter().enumerate() {
         if done > 0 && done % TELL_EVERY == 0 {
             eprintln!("{done} of {} verdicts", lines.len());
         }
         let outcome = runtime()?.block_on(settling.give(line));
-        settled += usize::from(outcome.is_settled());
+        counts.count(&outcome);
         match args.output.json {
             true => results.push(settling.to_json(line, &outcome)),
             false => show(row(&settling, line, &outcome)),
         }
     }
-    let others = lines.len() - settled;
     if args.output.json {
-        let results = Value::Array(results);
-        say(json!({ "dryRun": args.dry_run, "settled": settled, "others": others, "results": results }));
+        say(counts.to_json(args.dry_run, &results));
     } else {
-        let word = if args.dry_run { "would be settled; nothing was changed" } else { "settled" };
-        eprintln!("{settled} of {} {word}", lines.len());
+        let VerdictCounts { settled, already_settled, others } = counts;
+        let word = if args.dry_run { "would be settled" } else { "settled" };
+        let end = if args.dry_run { "; nothing was changed" } else { "" };
+        eprintln!(
+            "{settled} of {} {word}, {already_settled} already settled so, {others} not{end}",
+            lines.len()
+        );
     }
     if let Some(why) = settling.stopped {
-        bail!("the store cannot be used: {why}; run the same file again: settled records are refused then");
+        bail!("the store cannot be used: {why}; run the same file again: settled records stay as they are");
     }
-    Ok(if others == 0 { CommandResult::Yes } else { CommandResult::No })
+    Ok(if counts.others == 0 { CommandResult::Yes } else { CommandResult::No })
 }
 
 /// Reads the file, whole.
@@ -125,11 +128,12 @@ fn row(settling: &Settling<'_>, line: &EvidenceLine, outcome: &VerdictOutcome) -
             let body = if *loses_its_body { ", without its body: `store_response` excludes it" } else { "" };
             format!("{state}{body}")
         }
+        VerdictOutcome::AlreadySettled { state } => format!("{state}, by the same verdict"),
         VerdictOutcome::Refused(why) | VerdictOutcome::Absent(why) | VerdictOutcome::Failed(why) => {
             why.strip_prefix(&format!("{id}: ")).unwrap_or(why).to_owned()
         }
         VerdictOutcome::NotTried => "the store failed before".to_owned(),
     };
     let word = settling.word(outcome).replace('_', " ");
-    printable(&format!("{:>6}  {id}  {:12}  {word:12}  {detail}", line.number, line.verdict()))
+    printable(&format!("{:>6}  {id}  {:12}  {word:15}  {detail}", line.number, line.verdict()))
 }

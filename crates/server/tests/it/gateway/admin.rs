@@ -64,7 +64,7 @@ impl Office {
     async fn command(&self, key: &str, what: &str) -> String {
         let request = pay(&format!(r#"{{"card":"{CANARY}"}}"#));
         let reply = self.gateway.send(request.set("idempotency-key", key).doing(what)).await;
-        reply.header("idempotency-operation-id").unwrap_or_else(|| panic!("{reply:?}")).to_owned()
+        reply.operation_id().unwrap_or_else(|| panic!("{reply:?}")).to_owned()
     }
 
     async fn settled(&self) -> String {
@@ -148,6 +148,7 @@ async fn cases(office: &Office) -> HashMap<(&'static str, &'static str), Case> {
         "reason": "ticket 7",
         "verdicts": [{ "operationId": other, "verdict": "executed", "status": 201 }],
     });
+    let looks = json!({ "reason": "ticket 7", "operationIds": [unknown] });
     let cases = [
         ("/healthz", nothing()),
         ("/readyz", nothing()),
@@ -162,13 +163,16 @@ async fn cases(office: &Office) -> HashMap<(&'static str, &'static str), Case> {
         ("/admin/v1/records/{operationId}", case(&settled, &Value::Null, 200)),
         ("/admin/v1/records/{operationId}/history", case(&settled, &Value::Null, 200)),
         ("/admin/v1/records/{operationId}/request", case(&unknown, &reason, 200)),
+        ("/admin/v1/records/{operationId}/response", case(&settled, &reason, 200)),
         ("/admin/v1/records/{operationId}/resolve", case(&unknown, &verdict, 200)),
         ("/admin/v1/records/{operationId}/release", case(&released, &reason, 200)),
         ("/admin/v1/records/{operationId}/purge", case(&settled, &reason, 200)),
         // This configuration names no provider.
         ("/admin/v1/records/{operationId}/reconcile", case(&unknown, &reason, 409)),
+        ("/admin/v1/records/reconcile", case("", &looks, 409)),
         ("/admin/v1/outbox", nothing()),
         ("/admin/v1/outbox/{eventId}", case(&retried, &Value::Null, 200)),
+        ("/admin/v1/outbox/{eventId}/payload", case(&retried, &reason, 200)),
         ("/admin/v1/outbox/{eventId}/retry", case(&retried, &reason, 200)),
         ("/admin/v1/outbox/{eventId}/discard", case(&discarded, &reason, 200)),
         ("/admin/v1/holds", nothing()),
@@ -195,7 +199,10 @@ fn is_secured(reply: &Reply, what: &str) {
     for (name, value) in [
         ("cache-control", "no-store"),
         ("x-content-type-options", "nosniff"),
-        ("content-security-policy", "default-src 'none'"),
+        (
+            "content-security-policy",
+            "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox",
+        ),
         ("x-frame-options", "DENY"),
     ] {
         assert_eq!(reply.header(name), Some(value), "{what}: {name}");
@@ -311,26 +318,49 @@ async fn a_viewer_never_sees_request_or_response_bodies() {
         let reply = office.ask("GET", &path, VIEWER.1).to(office.gateway.admin).await;
         assert_eq!(reply.status, 200, "{path}");
         assert!(!String::from_utf8_lossy(&reply.body).contains("canary"), "{path}: {reply:?}");
-        if endpoint.query.contains(&"body") {
-            let asked = format!("{path}?body=true");
-            let reply = office.ask("GET", &asked, VIEWER.1).to(office.gateway.admin).await;
-            assert_eq!(refusal(&reply), problem(403, "FORBIDDEN"), "{path}");
-            assert!(!String::from_utf8_lossy(&reply.body).contains("canary"), "{path}: {reply:?}");
-            let shown = office.get(&asked).await;
-            assert!(shown.to_string().contains(CANARY), "an operator sees it: {shown}");
-            assert!(!office.get(&path).await.to_string().contains(CANARY), "if they ask for it");
-        }
+        let shown = office.ask("GET", &path, OPERATOR.1).to(office.gateway.admin).await;
+        assert!(!String::from_utf8_lossy(&shown.body).contains(CANARY), "{path}: a view shows no content");
     }
-    let record = office.get(&format!("/admin/v1/records/{settled}?body=true")).await;
-    assert_eq!(record["response"]["status"], 201);
-    assert_eq!(record["response"]["headers"]["link"], json!(["</a>; rel=\"x, y\", </b>", "</c>"]));
-    let read = |who: &str, result: &str| (who.to_owned(), "read body".to_owned(), result.to_owned());
-    let (refused, done) = (read("token:vera", "FORBIDDEN"), read("token:otto", "done"));
-    let expected = [refused.clone(), done.clone(), refused, done.clone(), done];
-    let mut logged = office.actions(expected.len() + 1).await;
-    logged.retain(|(_, what, _)| what != "export");
-    assert_eq!(logged, expected, "each look at a body is logged");
-    assert_eq!(office.noted(), [""; 0], "a look changes nothing");
+}
+
+#[tokio::test]
+async fn an_operator_reads_stored_content_with_a_reason_that_is_noted() {
+    let office = Office::open().await;
+    let (settled, unknown) = (office.settled().await, office.unknown().await);
+    let message = office.dead_message(&settled, 0, "made");
+    let response = format!("/admin/v1/records/{settled}/response");
+    let payload = format!("/admin/v1/outbox/{message}/payload");
+    for path in [&response, &payload] {
+        let body = json!({ "reason": "ticket 7" }).to_string();
+        let reply = office.ask("POST", path, VIEWER.1).body(body).to(office.gateway.admin).await;
+        assert_eq!(refusal(&reply), problem(403, "FORBIDDEN"), "{path}");
+        let silent = office.act(path, &json!({})).await;
+        assert_eq!(refusal(&silent), problem(400, "MALFORMED_REQUEST"), "{path}: without a reason");
+        assert!(!String::from_utf8_lossy(&silent.body).contains("canary"), "{silent:?}");
+    }
+    let reason = json!({ "reason": "ticket 7" });
+    let open = office.act(&format!("/admin/v1/records/{unknown}/response"), &reason).await;
+    assert_eq!(refusal(&open), problem(404, "NOT_FOUND"), "it has none");
+    let nobody = OperationId::from_bytes([7; 16]);
+    let absent = office.act(&format!("/admin/v1/records/{nobody}/response"), &reason).await;
+    assert_eq!(refusal(&absent), problem(404, "OPERATION_NOT_FOUND"));
+    let absent = office.act(&format!("/admin/v1/outbox/{nobody}:made/payload"), &reason).await;
+    assert_eq!(refusal(&absent), problem(404, "NOT_FOUND"));
+    assert_eq!(office.noted(), [""; 0], "nothing was read, and nothing is noted");
+
+    let shown = office.act(&response, &reason).await.json();
+    assert_eq!((&shown["operationId"], &shown["status"]), (&json!(settled), &json!(201)), "{shown}");
+    assert_eq!(shown["headers"]["link"], json!(["</a>; rel=\"x, y\", </b>", "</c>"]));
+    assert!(shown["body"].as_str().is_some_and(|body| body.contains(CANARY)), "{shown}");
+    let shown = office.act(&payload, &reason).await.json();
+    assert_eq!(shown, json!({ "eventId": message, "payload": CANARY }));
+    let mut noted = office.noted();
+    noted.sort();
+    assert_eq!(noted, ["token:otto|outbox payload made|ticket 7", "token:otto|response|ticket 7"]);
+    let logged = office.actions(9).await;
+    let done = logged.iter().filter(|(_, _, result)| result == "done").count();
+    assert_eq!(done, 2, "each look is logged, refused ones included: {logged:?}");
+    assert!(!office.gateway.log().contains(CANARY), "no content is in the log");
 }
 
 #[tokio::test]
@@ -365,8 +395,11 @@ async fn an_unknown_that_is_resolved_is_replayed_to_its_client() {
 
     let again = office.act(&resolve, &verdict).await;
     assert_eq!(refusal(&again), problem(409, "ACTION_REFUSED"));
-    let detail = again.json()["detail"].clone();
-    assert_eq!(detail, format!("{unknown}: it is settled already: succeeded"));
+    let detail = again.json()["detail"].as_str().expect("it is a text").to_owned();
+    let told = format!(
+        "{unknown}: it is settled already: succeeded; the last action was resolve executed, by token:otto at "
+    );
+    assert!(detail.starts_with(&told), "{detail}");
     let history = office.get(&format!("/admin/v1/records/{unknown}/history")).await;
     let told: Vec<_> = history["timeline"].as_array().into_iter().flatten().collect();
     assert!(
@@ -385,9 +418,11 @@ async fn an_operator_hears_that_a_body_is_not_stored() {
     let verdict = json!({ "reason": "ticket 7", "verdict": "executed", "status": 201, "body": CANARY });
     let settled = office.act(&format!("/admin/v1/records/{unknown}/resolve"), &verdict).await;
     assert_eq!(settled.json(), json!({ "operationId": unknown, "state": "succeeded", "bodyStored": false }));
-    let record = office.get(&format!("/admin/v1/records/{unknown}?body=true")).await;
-    assert_eq!((&record["bodyStored"], &record["response"]["body"]), (&json!(false), &Value::Null));
-    assert!(!record.to_string().contains(CANARY), "{record}");
+    let record = office.get(&format!("/admin/v1/records/{unknown}")).await;
+    assert_eq!(record["bodyStored"], json!(false));
+    let reason = json!({ "reason": "ticket 8" });
+    let response = office.act(&format!("/admin/v1/records/{unknown}/response"), &reason).await.json();
+    assert_eq!((&response["status"], &response["body"]), (&json!(201), &Value::Null), "{response}");
 }
 
 #[tokio::test]
@@ -459,7 +494,7 @@ async fn malformed_admin_requests_get_a_problem_document() {
     let settled = office.settled().await;
     let get = async |path: &str| office.ask("GET", path, OPERATOR.1).to(office.gateway.admin).await;
     assert_eq!(refusal(&get("/nowhere").await), problem(404, "NOT_FOUND"));
-    assert_eq!(refusal(&get("/").await), problem(404, "NOT_FOUND"));
+    assert_eq!(refusal(&get("/admin").await), problem(404, "NOT_FOUND"));
     let nobody = "01a1df32-caa3-786d-a196-45c465f24292";
     for path in [format!("/admin/v1/records/{nobody}"), format!("/admin/v1/records/{nobody}/history")] {
         assert_eq!(refusal(&get(&path).await), problem(404, "OPERATION_NOT_FOUND"));
@@ -468,7 +503,9 @@ async fn malformed_admin_requests_get_a_problem_document() {
     for (path, hint) in [
         ("/admin/v1/records?stat=unknown", "`state`"),
         ("/admin/v1/records?state=lost", "failed_final"),
-        ("/admin/v1/records?olderThan=soon", "duration"),
+        ("/admin/v1/records?olderThan=soon", "`olderThan`: \"soon\" is not a duration"),
+        ("/admin/v1/records?since=10m", "only `olderThan` takes a duration"),
+        ("/admin/v1/outbox?olderThan=soon", "`olderThan`: \"soon\" is not a duration"),
         ("/admin/v1/records?limit=501", "1 to 500"),
         ("/admin/v1/records?limit=0", "1 to 500"),
         ("/admin/v1/records?limit=1&limit=2", "twice"),
@@ -476,7 +513,7 @@ async fn malformed_admin_requests_get_a_problem_document() {
         ("/admin/v1/records/x", "operation id"),
         ("/admin/v1/audit?before=x", "id of a note"),
         ("/admin/v1/status?body=true", "none here"),
-        (&format!("/admin/v1/records/{settled}?body=yes"), "true or false"),
+        (&format!("/admin/v1/records/{settled}?body=true"), "none here"),
     ] {
         let reply = get(path).await;
         assert_eq!(refusal(&reply), problem(400, "MALFORMED_REQUEST"), "{path}");
@@ -495,6 +532,7 @@ async fn malformed_admin_requests_get_a_problem_document() {
         (&purge, "{", "not JSON"),
         (&purge, "[]", "object"),
         (&purge, "{}", "`reason` is missing"),
+        (&purge, r#"{"reason":"why","reason":"why"}"#, "two members of the same name"),
         (&purge, r#"{"reason":" "}"#, "must not be empty"),
         (&purge, r#"{"reason":"a\nb"}"#, "one line"),
         (&purge, r#"{"reason":7}"#, "must be a text"),
@@ -572,7 +610,7 @@ async fn foreign_hosts_and_pages_cannot_read_or_change_through_the_admin_listene
     }
     let preflight = gateway.ask("GET", &purge).method("OPTIONS").with("origin", "http://evil.example");
     let preflight = preflight.with("access-control-request-method", "POST").to(gateway.admin).await;
-    assert_eq!(preflight.status, 405);
+    assert_eq!(preflight.status, 403);
     is_secured(&preflight, "preflight");
     assert_eq!(site.states(), ["succeeded"], "nothing was changed");
 

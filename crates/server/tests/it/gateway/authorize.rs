@@ -76,7 +76,7 @@ async fn judge_request(State(judge): State<Arc<Judge>>, request: Request) -> Res
 }
 
 fn page_of(reply: &Reply, request: &Send, result: &str) -> Send {
-    let id = reply.header("idempotency-operation-id").expect("it is named");
+    let id = reply.operation_id().expect("it is named");
     let target = format!("/.well-known/semel/operations/{id}{result}");
     request.clone().method("GET").body("").target(target).without("idempotency-key")
 }
@@ -104,10 +104,7 @@ async fn caller_without_permission_gets_no_replay() {
         });
         (asked, Some(format!("Bearer {token}")))
     };
-    let page = format!(
-        "/.well-known/semel/operations/{}",
-        first.header("idempotency-operation-id").expect("it is named")
-    );
+    let page = format!("/.well-known/semel/operations/{}", first.operation_id().expect("it is named"));
     let command = question("POST", "/payments");
     let asked =
         [command.clone(), command, question("GET", &page), question("GET", &format!("{page}/result"))];

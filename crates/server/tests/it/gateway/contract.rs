@@ -40,6 +40,24 @@ async fn keys_are_needed_by_commands_only() {
 }
 
 #[tokio::test]
+async fn a_clients_deadline_is_kept_before_a_claim_and_not_passed_on() {
+    let (_site, upstream, gateway) = lab(&[]).await;
+    let over = gateway.send(pay("{}").with("semel-deadline", "0")).await;
+    assert_eq!(over.problem(), problem(503, "DEADLINE_EXCEEDED"));
+    assert_eq!(over.header("idempotency-retry"), Some("same-key"));
+    let malformed = gateway.send(pay("{}").with("semel-deadline", "soon")).await;
+    assert_eq!(malformed.problem(), problem(400, "MALFORMED_REQUEST"));
+    assert_eq!(upstream.seen(), 0);
+    let first = gateway.send(pay("{}").with("semel-deadline", "9999999999")).await;
+    assert_eq!((first.status.as_u16(), first.header("seen-semel-deadline")), (201, None));
+    let replay = gateway.send(pay("{}").with("semel-deadline", "0")).await;
+    assert!(replay.replayed() && replay.body == first.body, "{replay:?}");
+    let passed = pay("").method("GET").without("idempotency-key").with("semel-deadline", "soon");
+    let passed = gateway.send(passed).await;
+    assert_eq!((passed.status.as_u16(), passed.header("seen-semel-deadline")), (201, None));
+}
+
+#[tokio::test]
 async fn without_waiting_there_is_one_success_and_conflicts() {
     let (_site, upstream, gateway) = lab(&["--wait", "0s"]).await;
     let address = gateway.address;

@@ -1,9 +1,8 @@
 //! Pages of other origins read the gateway's own answers: with raw requests, and in a real browser.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Duration;
 
 use axum::Router;
 use axum::http::header::{
@@ -17,11 +16,8 @@ use tokio::net::TcpListener;
 
 use super::lab::{Reply, Send, Site, pay, problem};
 
-/// Variable with the folder of the browser, which `cargo xtask browser` installs.
-const BROWSER: &str = "SEMEL_TEST_BROWSER";
 /// Timeout of a script.
 const LIMIT: Duration = Duration::from_secs(90);
-const PAUSE: Duration = Duration::from_millis(20);
 
 const APP: &str = "https://app.example";
 
@@ -64,7 +60,7 @@ async fn a_stored_result_of_the_upstream_is_granted_to_no_origin_by_us() {
     let (site, upstream) = (Site::new(), upstream().await);
     let gateway = site.start_with(upstream, "[cors]\norigins = [\"https://app.example\"]\n", &[]);
     let reply = gateway.send(pay("{}")).await;
-    let id = reply.header("idempotency-operation-id").expect("it has one").to_owned();
+    let id = reply.operation_id().expect("it has one").to_owned();
     let ask =
         |path: String| pay("").method("GET").target(path).without("idempotency-key").with("origin", APP);
     let document = gateway.send(ask(format!("/.well-known/semel/operations/{id}"))).await;
@@ -139,37 +135,13 @@ async fn the_gateway_answers_preflights_of_commands_only_where_it_is_told_to() {
 
 /// Runs a script of `tests/browser`, and fails with its output unless it succeeds.
 fn run(script: &str, arguments: &[&str]) {
-    let browser = std::env::var_os(BROWSER).map(PathBuf::from);
-    let advice = || panic!("{BROWSER} is not set: run eval \"$(cargo xtask browser)\"");
-    let folder = tempfile::TempDir::new().expect("there is room for a test");
-    let printed = folder.path().join("printed");
-    let output = std::fs::File::create(&printed).expect("it can be made");
     let picture = Path::new(env!("CARGO_TARGET_TMPDIR")).join(script).with_extension("png");
-    let mut process = Command::new("node")
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser").join(script))
-        .args([Path::new(arguments[0]), &picture])
-        .args(&arguments[1..])
-        .env(BROWSER, browser.unwrap_or_else(advice))
-        .env("TMPDIR", folder.path())
-        .stdin(Stdio::null())
-        .stderr(output.try_clone().expect("it is a file"))
-        .stdout(output)
-        .spawn()
-        .expect("`node` runs");
-    let begun = Instant::now();
-    let status = loop {
-        match process.try_wait().expect("it is ours") {
-            Some(status) => break status.to_string(),
-            None if begun.elapsed() > LIMIT => {
-                let _ = process.kill();
-                let _ = process.wait();
-                break format!("not done after {} s", LIMIT.as_secs());
-            }
-            None => std::thread::sleep(PAUSE),
-        }
-    };
-    let said = std::fs::read_to_string(&printed).unwrap_or_default();
-    assert_eq!(status, "exit status: 0", "{said}");
+    let picture = picture.display().to_string();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser").join(script);
+    let arguments = [&[arguments[0], &picture], &arguments[1..]].concat();
+    if let Err(why) = semel_testkit::browser::run(&script, &arguments, LIMIT) {
+        panic!("{why}");
+    }
 }
 
 #[tokio::test]

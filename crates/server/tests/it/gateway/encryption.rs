@@ -57,7 +57,7 @@ async fn leave_canaries(gateway: &Gateway, upstream: &Upstream) -> String {
     let later = secret(numbered(1).body(CANARY).target("/reports")).doing("gate");
     assert_eq!(gateway.send(later).await.status, 202);
     upstream.begun().await;
-    done.header("idempotency-operation-id").expect("it is named").to_owned()
+    done.operation_id().expect("it is named").to_owned()
 }
 
 #[tokio::test]
@@ -409,7 +409,7 @@ async fn a_rotation_says_which_rows_cannot_be_read_and_does_the_rest() {
     let replies = all(&gateway, 0..5).await;
     gateway.kill();
     drop(site.start_with(upstream.address, &keys(&site, &["new", "old"]), &[]));
-    let damaged = replies[2].header("idempotency-operation-id").expect("it is named").to_owned();
+    let damaged = replies[2].operation_id().expect("it is named").to_owned();
     let id =
         if site.is_postgres() { format!("'{damaged}'") } else { format!("X'{}'", damaged.replace('-', "")) };
     let damage =
@@ -457,7 +457,7 @@ async fn keys_are_named_and_never_shown() {
     let (code, said) = run(&["doctor", "--upstream", "http://127.0.0.1:1"]);
     assert_eq!(code, Some(1), "there is no upstream");
     assert!(
-        said.contains("encryption") && said.contains("under key new, one of 4; 1 from programs"),
+        said.contains("under key new, one of 4") && said.contains("not checked: 1 of 4 keys from programs"),
         "{said}"
     );
     let (code, said) = run(&["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);

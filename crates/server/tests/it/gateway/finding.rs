@@ -59,7 +59,7 @@ async fn two_orders(gateway: &Gateway) -> [String; 2] {
     for (key, what, status) in [(DECLINED, "status-402", 402), (PAID, "", 201)] {
         let reply = gateway.send(order(key).doing(what)).await;
         assert_eq!(reply.status, status, "{reply:?}");
-        ids.push(reply.header("idempotency-operation-id").expect("it is named").to_owned());
+        ids.push(reply.operation_id().expect("it is named").to_owned());
     }
     ids.try_into().expect("there are two")
 }
@@ -283,6 +283,36 @@ async fn terms_that_cannot_be_used_are_told_without_the_key() {
     let mistyped = find(&site, &["--tenant", "a", "--operation", "order.create", "--reference", "b"], "");
     assert!(said(&mistyped).contains("did you mean \"orders.create\"?"), "{mistyped:?}");
     assert!(!gateway.log().contains("canary"), "{}", gateway.log());
+}
+
+#[tokio::test]
+async fn an_operation_without_business_references_is_told_and_not_guessed() {
+    let (site, upstream) = (Site::new(), Upstream::start().await);
+    let file = format!("{RULE}[[operation]]\nname = \"mails.send\"\nmatch = \"POST /mails\"\n");
+    let gateway = site.start_with(upstream.address, &file, &[]);
+    let told = find(&site, &["--tenant", "local", "--operation", "mails.send", "--reference", "7"], "");
+    let why = "operation mails.send has no business references: its rule sets no `business_reference`";
+    assert_eq!(told.status.code(), Some(1), "{told:?}");
+    assert!(said(&told).contains(why) && !said(&told).contains("Possible reasons"), "{told:?}");
+    let terms = json!({ "tenant": "local", "operation": "mails.send", "reference": "7" });
+    let ask = gateway.ask("POST", "/admin/v1/records/find").body(terms.to_string());
+    let refused = ask.to(gateway.admin).await;
+    assert_eq!(refusal(&refused), problem(404, "OPERATION_NOT_FOUND"));
+    assert!(refused.json()["detail"].as_str().is_some_and(|detail| detail.contains(why)), "{refused:?}");
+}
+
+#[test]
+fn a_duration_in_place_of_a_moment_is_refused_with_the_flag_that_takes_one() {
+    let site = Site::new();
+    for command in ["list", "export"] {
+        let refused = site.semel().args(["records", command, "--since", "10m"]).output().expect("it runs");
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        let told = said(&refused);
+        for part in ["--since: \"10m\" is not a moment such as \"2026-", "only --older-than takes a duration"]
+        {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -135,7 +135,7 @@ async fn the_audit_log_lists_notes_about_no_command() {
         let upstream = Upstream::start().await;
         let gateway = site.start_with(upstream.address, RULE, &[]);
         let reply = gateway.send(pay("{}")).await;
-        let id = reply.header("idempotency-operation-id").expect("it is named").to_owned();
+        let id = reply.operation_id().expect("it is named").to_owned();
         assert!(run(&site, &["hold", "add", "--reconciler", "--reason", "ticket 7"]).status.success());
         assert!(run(&site, &["records", "purge", &id, "--reason", "ticket 8"]).status.success());
         let listed = gateway.admin("/admin/v1/audit").await.json();
@@ -211,6 +211,36 @@ async fn a_hold_that_would_stop_nothing_is_refused() {
         let stored =
             run(&site, &["hold", "add", "--operation", "POST /refunds/{id}", "--reason", "ticket 7"]);
         assert_eq!(stored.status.code(), Some(0), "records have this name: {stored:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_tenant_that_is_not_known_is_held_with_a_warning() {
+    for site in [Site::new(), Site::on_postgres()] {
+        let upstream = Upstream::start().await;
+        let file = format!("[[limit]]\ntenant = \"globex\"\nnew_keys = \"10/s\"\n{RULE}");
+        let gateway = site.start_with(upstream.address, &file, &[]);
+        gateway.send(pay("{}")).await;
+        let warning =
+            "no record of tenant acne is in the store, and no setting names this tenant. It is held.";
+        let added = run(&site, &["hold", "add", "--tenant", "acne", "--reason", "ticket 7"]);
+        assert_eq!(added.status.code(), Some(0), "it is held all the same: {added:?}");
+        assert!(said(&added).replace('\n', " ").contains(&format!("warning: {warning}")), "{added:?}");
+        assert!(run(&site, &["hold", "lift", "--tenant", "acne", "--reason", "typo"]).status.success());
+        let hold = |name: &str| json!({ "kind": "tenant", "name": name, "reason": "ticket 7" });
+        let done = act(&gateway, "/admin/v1/holds", hold("acne")).await.json();
+        assert_eq!(done["held"], true, "{done}");
+        assert!(done["warning"].as_str().is_some_and(|told| told.starts_with(warning)), "{done}");
+        let lifted = act(&gateway, "/admin/v1/holds/lift", hold("acne")).await.json();
+        assert_eq!(lifted.get("warning"), None, "{lifted}");
+        let printed = run(&site, &["hold", "add", "--tenant", "acne", "--reason", "ticket 7", "--json"]);
+        assert_eq!(json_of(&printed)["warning"], done["warning"], "{printed:?}");
+        // The first has a record, the second a quota of its own.
+        for known in ["local", "globex"] {
+            let added = act(&gateway, "/admin/v1/holds", hold(known)).await.json();
+            assert_eq!((&added["held"], added.get("warning")), (&json!(true), None), "{added}");
+        }
+        assert_eq!(held(&site), ["tenant|acne|ticket 7", "tenant|globex|ticket 7", "tenant|local|ticket 7"]);
     }
 }
 

@@ -25,7 +25,7 @@ async fn unknowns(gateway: &Gateway, count: usize) -> Vec<String> {
     let mut ids = Vec::new();
     for number in 0..count {
         let reply = gateway.send(numbered(number).doing("status-200 outcome-unknown")).await;
-        let id = reply.header("idempotency-operation-id").unwrap_or_else(|| panic!("{reply:?}"));
+        let id = reply.operation_id().unwrap_or_else(|| panic!("{reply:?}"));
         ids.push(id.to_owned());
     }
     ids
@@ -126,10 +126,82 @@ async fn a_dry_run_says_what_each_verdict_comes_to_and_changes_nothing() {
     let replay = gateway.send(numbered(0)).await;
     assert!(replay.replayed() && &replay.body[..] == b"{\"found\":1}", "{replay:?}");
     assert_eq!(noted(&site), ["resolve executed|incident 42: charge 7"]);
-    let again = settle(&site, &[]);
-    let said = text(&again.stdout);
-    assert!(said.contains("it is settled already: succeeded"), "{said}");
-    assert_eq!((again.status.code(), noted(&site).len()), (Some(1), 1), "{said}");
+    assert_eq!(results_of_another_run(&site), ["already_settled", "refused", "absent"]);
+    assert_eq!(noted(&site).len(), 1, "it is not settled twice");
+}
+
+/// Returns the results of one more run of the file, of which the first verdict was given before.
+fn results_of_another_run(site: &Site) -> Vec<String> {
+    let (report, code) = json_of(site, &[&["records", "settle", "found.jsonl"][..], &REASON].concat());
+    let counts = (&report["settled"], &report["alreadySettled"], &report["others"]);
+    assert_eq!((code, counts), (1, (&0.into(), &1.into(), &2.into())), "{report}");
+    let words = report["results"].as_array().into_iter().flatten();
+    words.map(|result| result["result"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+async fn run_the_same_file_again(site: Site) {
+    let (site, _upstream, gateway, ids) = lab_with(site, 4).await;
+    let mut declined = executed(&ids[3]);
+    declined["status"] = 402.into();
+    // Its quarantine is over.
+    site.column("UPDATE semel_records SET quarantine_until = 1000 RETURNING state");
+    write(&site, "found.jsonl", &[executed(&ids[0]), executed(&ids[1]), not_executed(&ids[2]), declined]);
+    let first = settle(&site, &[]);
+    assert_eq!(first.status.code(), Some(0), "{first:?}");
+    assert!(text(&first.stderr).contains("4 of 4 settled, 0 already settled so, 0 not"), "{first:?}");
+    let before = everything(&site);
+    for (more, told) in [
+        (&[][..], "0 of 4 settled, 4 already settled so, 0 not"),
+        (&["--dry-run"], "0 of 4 would be settled, 4 already settled so, 0 not; nothing was changed"),
+    ] {
+        let again = settle(&site, more);
+        assert_eq!(again.status.code(), Some(0), "what is settled so is no failure: {again:?}");
+        assert!(text(&again.stderr).contains(told), "{again:?}");
+        let lines = text(&again.stdout);
+        assert_eq!(lines.matches("already settled").count(), 4, "{lines}");
+        assert!(lines.contains("succeeded, by the same verdict"), "{lines}");
+        assert!(lines.contains("failed_retryable, by the same verdict"), "{lines}");
+        assert!(lines.contains("failed_final, by the same verdict"), "{lines}");
+    }
+    let verdicts = json!([executed(&ids[0]), not_executed(&ids[2])]);
+    for is_dry in [true, false] {
+        let members = json!({ "reason": "incident 42", "verdicts": verdicts, "dryRun": is_dry });
+        let ask = gateway.ask("POST", "/admin/v1/records/settle").body(members.to_string());
+        let report = ask.to(gateway.admin).await.json();
+        assert_eq!((&report["alreadySettled"], &report["others"]), (&2.into(), &0.into()), "{report}");
+        assert_eq!(report["results"][0]["result"], "already_settled", "{report}");
+    }
+    gateway.logs("\"result\":\"done\"").await;
+
+    // Another verdict: the other word, another response, another attempt.
+    let mut response = executed(&ids[1]);
+    response["body"] = "{\"found\":2}".into();
+    let mut attempt = not_executed(&ids[2]);
+    attempt["attempt"] = 2.into();
+    write(&site, "found.jsonl", &[not_executed(&ids[0]), response, attempt]);
+    for more in [&["--json"][..], &["--json", "--dry-run"]] {
+        let other = settle(&site, more);
+        let report: Value = serde_json::from_slice(&other.stdout).unwrap_or_else(|_| panic!("{other:?}"));
+        assert_eq!((other.status.code(), &report["others"]), (Some(1), &3.into()), "{report}");
+        let results = report["results"].as_array().into_iter().flatten();
+        let words: Vec<&str> = results.filter_map(|result| result["result"].as_str()).collect();
+        assert_eq!(words, ["refused"; 3], "{report}");
+    }
+    assert_eq!(everything(&site), before);
+    // A retry runs the freed command: the verdict about its first attempt is not that of the second.
+    assert_eq!(gateway.send(numbered(2)).await.status, 201);
+    write(&site, "found.jsonl", &[not_executed(&ids[2])]);
+    assert_eq!(settle(&site, &[]).status.code(), Some(1));
+}
+
+#[tokio::test]
+async fn a_record_that_the_same_verdict_settled_before_is_no_failure() {
+    run_the_same_file_again(Site::new()).await;
+}
+
+#[tokio::test]
+async fn a_record_that_the_same_verdict_settled_before_is_no_failure_on_postgresql() {
+    run_the_same_file_again(Site::on_postgres()).await;
 }
 
 #[tokio::test]
@@ -175,7 +247,7 @@ async fn settle_twice_at_once(site: Site) {
                 Some("settled") => {
                     settled.push(result["operationId"].as_str().unwrap_or_default().to_owned());
                 }
-                word => assert_eq!(word, Some("refused"), "{result}"),
+                word => assert_eq!(word, Some("already_settled"), "{result}"),
             }
         }
     }
@@ -210,6 +282,13 @@ async fn the_admin_api_settles_many_records_and_reports_each() {
     let reply = post(json!({ "reason": "incident 42", "verdicts": bad })).await;
     assert_eq!(refusal(&reply), problem(400, "MALFORMED_REQUEST"));
     assert!(reply.json()["detail"].as_str().is_some_and(|said| said.contains("2: The verdict")), "{reply:?}");
+    let twice = format!(
+        r#"{{"reason":"incident 42","verdicts":[{{"operationId":"{}","verdict":"executed","status":201,"status":500}}]}}"#,
+        ids[0]
+    );
+    let twice = gateway.ask("POST", "/admin/v1/records/settle").body(twice).to(gateway.admin).await;
+    assert_eq!(refusal(&twice), problem(400, "MALFORMED_REQUEST"));
+    assert!(text(&twice.body).contains("an object has two members of the same name"), "{twice:?}");
     for wrong in [
         json!({ "verdicts": verdicts }),
         json!({ "reason": "incident 42", "verdicts": [] }),
@@ -278,7 +357,7 @@ async fn an_export_of_several_pages_has_each_record_once() {
     let mut ids = Vec::new();
     for number in 0..RECORDS {
         let reply = gateway.send(numbered(number)).await;
-        ids.push(reply.header("idempotency-operation-id").expect("it is named").to_owned());
+        ids.push(reply.operation_id().expect("it is named").to_owned());
     }
     ids.sort();
     let exported = run(&site, &["records", "export"]).stdout;
@@ -384,7 +463,7 @@ async fn a_support_bundle_has_no_secret() {
             .doing(what)
     };
     let lost = gateway.send(command("status-200 outcome-unknown")).await;
-    let id = lost.header("idempotency-operation-id").unwrap_or_else(|| panic!("{lost:?}")).to_owned();
+    let id = lost.operation_id().unwrap_or_else(|| panic!("{lost:?}")).to_owned();
     assert_eq!(gateway.send(command("")).await.status, 201);
     let why = ["--reason", "asked to"];
     assert!(run(&site, &[&["records", "request", &id][..], &why].concat()).status.success());

@@ -110,7 +110,7 @@ fn by(token: &str) -> Send {
 }
 
 fn page(gateway_answer: &super::lab::Reply, token: &str) -> Send {
-    let id = gateway_answer.header("idempotency-operation-id").expect("it is named");
+    let id = gateway_answer.operation_id().expect("it is named");
     by(token)
         .method("GET")
         .body("")

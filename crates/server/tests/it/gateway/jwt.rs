@@ -87,7 +87,7 @@ async fn a_new_token_of_a_caller_gets_its_replays_and_other_callers_do_not() {
         let other = gateway.send(by(&signer.good("a", tenant, caller))).await;
         assert_eq!((other.status.as_u16(), other.replayed()), (201, false), "{tenant}/{caller}");
         assert_ne!(other.body, first.body);
-        let id = first.header("idempotency-operation-id").expect("it is named");
+        let id = first.operation_id().expect("it is named");
         let page = by(&signer.good("a", tenant, caller)).method("GET").body("");
         let page = page.target(format!("/.well-known/semel/operations/{id}")).without("idempotency-key");
         assert_eq!(gateway.send(page).await.problem(), problem(404, "OPERATION_NOT_FOUND"));

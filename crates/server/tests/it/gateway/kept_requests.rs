@@ -159,12 +159,12 @@ async fn answered_command_keeps_no_request_and_a_new_attempt_keeps_its_own() {
     assert_eq!(gateway.send(keyed("status-503 outcome-not-executed")).await.status, 503);
     assert_eq!(site.column(COUNT), ["0"], "erased with the word that nothing ran");
     let unknown = gateway.send(keyed("status-200 outcome-unknown")).await;
-    let id = unknown.header("idempotency-operation-id").expect("it is named");
+    let id = unknown.operation_id().expect("it is named");
     let shown = json_of(&read(&site, id, &["--json"]));
     assert_eq!(shown["target"], "/orders/4711/payments?dry=1");
     // An operation without the setting stores no request, and gives the reason.
     let plain = gateway.send(pay("{}").set("idempotency-key", "a-plain-key-0001").doing("status-500")).await;
-    let id = plain.header("idempotency-operation-id").expect("it is named");
+    let id = plain.operation_id().expect("it is named");
     let none = read(&site, id, &[]);
     assert_eq!(none.status.code(), Some(1));
     assert!(text(&none.stderr).contains("did not have `keep_request = \"while-unknown\"`"), "{none:?}");
@@ -172,7 +172,7 @@ async fn answered_command_keeps_no_request_and_a_new_attempt_keeps_its_own() {
     let binary = pay("").body(vec![0xff, 0x1b, b'[']).set("idempotency-key", "a-binary-key-001");
     let binary = binary.target("/orders/1/payments").set("content-type", "application/octet-stream");
     let binary = gateway.send(binary.doing("status-500")).await;
-    let id = binary.header("idempotency-operation-id").expect("it is named");
+    let id = binary.operation_id().expect("it is named");
     assert_eq!(json_of(&read(&site, id, &["--json"]))["bodyBase64"], "/xtb");
     let told = read(&site, id, &[]).stdout;
     assert!(!told.contains(&0x1b) && text(&told).contains("3 bytes that are no text"), "{told:?}");

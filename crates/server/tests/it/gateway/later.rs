@@ -57,7 +57,7 @@ async fn a_command_is_accepted_carried_out_and_replayed() {
     let accepted = gateway.send(request()).await;
     assert_eq!(accepted.status, 202);
     assert_eq!(accepted.header("retry-after"), Some("1"));
-    let id = accepted.header("idempotency-operation-id").expect("it is named").to_owned();
+    let id = accepted.operation_id().expect("it is named").to_owned();
     assert_eq!(accepted.json()["operationId"], id);
     let done = becomes(&gateway, &accepted, "succeeded").await;
     assert_eq!(done["result"]["status"], 201);
@@ -96,7 +96,7 @@ async fn hundreds_of_duplicates_are_one_call() {
     for reply in racing {
         let reply = reply.await.expect("it is answered");
         assert_eq!(reply.status, 202);
-        ids.insert(reply.header("idempotency-operation-id").map(str::to_owned));
+        ids.insert(reply.operation_id().map(str::to_owned));
     }
     assert_eq!(ids.len(), 1);
     upstream.open_gate();

@@ -35,7 +35,7 @@ async fn the_log_of_a_refusal_names_the_operation_the_path_and_the_caller() {
     gateway.send(ask("/who").without("x-tenant")).await;
     gateway.send(ask("/misdirected/77").with("host", "evil.example")).await;
     let first = gateway.send(ask("/accounts/1/payments")).await;
-    let id = first.header("idempotency-operation-id").expect("it is named").to_owned();
+    let id = first.operation_id().expect("it is named").to_owned();
     gateway
         .send(
             ask("/accounts/1/payments")

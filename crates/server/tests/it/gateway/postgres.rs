@@ -139,3 +139,24 @@ fn without_password(url: &str) -> (String, String) {
     let (user, password) = before.rsplit_once(':').expect("it has a password");
     (format!("{user}@{host}"), password.to_owned())
 }
+
+/// A new primary reads before its standbys are there, and its commits wait for them.
+#[tokio::test]
+async fn a_database_that_reads_and_does_not_commit_is_not_ready() {
+    let cluster = Cluster::start().expect("a server starts");
+    let database = cluster.create_database().expect("there is room");
+    let (site, upstream) = (Site::new(), Upstream::start().await);
+    let gateway = site.start_in(upstream.address, "", &[], &[("SEMEL_STORE", &database.url())]);
+    assert_eq!(gateway.send(keyed("before")).await.status, 201);
+    assert_eq!(gateway.admin("/readyz").await.status, 200);
+    let set = |statement: &str| {
+        cluster.server().sql("postgres", statement).expect("it can be set");
+        cluster.server().sql("postgres", "SELECT pg_reload_conf()").expect("it is heard");
+    };
+    set("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+    while gateway.admin("/readyz").await.status != 503 {}
+    assert_eq!(gateway.admin("/admin/v1/status").await.status, 200, "it reads");
+    set("ALTER SYSTEM RESET synchronous_standby_names");
+    while gateway.admin("/readyz").await.status != 200 {}
+    assert_eq!(gateway.send(keyed("after")).await.status, 201);
+}

@@ -17,7 +17,7 @@ async fn the_upstream_gets_the_operation_id_the_tenant_and_the_caller() {
         .with("private-hop", "1")
         .with("forwarded", "for=198.51.100.7");
     let reply = gateway.send(forged).await;
-    let id = reply.header("idempotency-operation-id").expect("it is named").to_owned();
+    let id = reply.operation_id().expect("it is named").to_owned();
     assert_eq!(reply.header("seen-semel-operation-id"), Some(id.as_str()));
     assert_eq!(reply.header("seen-semel-attempt"), Some("1"));
     assert_eq!(reply.header("seen-semel-tenant"), Some("local"));

@@ -317,7 +317,7 @@ async fn caller_who_lost_access_gets_no_stored_result() {
 }
 
 fn result_of(reply: &Reply) -> Send {
-    let id = reply.header("idempotency-operation-id").expect("it is named");
+    let id = reply.operation_id().expect("it is named");
     order("")
         .method("GET")
         .target(format!("/.well-known/semel/operations/{id}/result"))
@@ -434,7 +434,7 @@ async fn a_resolved_command_stores_the_response_as_store_response_declares() {
     for stored in ["full", "headers", "reference"] {
         let (site, shop, gateway) = open(stored).await;
         let first = gateway.send(order("{}")).await;
-        let id = first.header("idempotency-operation-id").expect("it is named");
+        let id = first.operation_id().expect("it is named");
         let shown = run(&site, &["records", "show", id, "--json"]);
         let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).expect("it is JSON");
         assert_eq!((&shown["status"], &shown["resource"]), (&201.into(), &"/payments/1".into()));
@@ -444,7 +444,7 @@ async fn a_resolved_command_stores_the_response_as_store_response_declares() {
 
         let unknown = || order("{}").set("idempotency-key", "another-key-0001").doing("500");
         let id = gateway.send(unknown()).await;
-        let id = id.header("idempotency-operation-id").expect("it is named");
+        let id = id.operation_id().expect("it is named");
         std::fs::write(site.folder.path().join("answer.json"), "{\"found\":true}").expect("there is room");
         let resolve = [
             "records",

@@ -24,7 +24,7 @@ fn ask(target: impl Into<String>) -> Send {
 }
 
 fn id(reply: &Reply) -> String {
-    reply.header("idempotency-operation-id").expect("it is named").to_owned()
+    reply.operation_id().expect("it is named").to_owned()
 }
 
 fn operation(id: &str) -> String {

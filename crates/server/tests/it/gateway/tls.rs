@@ -204,7 +204,7 @@ async fn callers_are_known_by_names_in_their_certificates() {
     assert!(renewed.replayed(), "another certificate, key and serial number, and the same caller");
     assert_eq!(renewed.body, first.body);
 
-    let id = first.header("idempotency-operation-id").expect("it is named");
+    let id = first.operation_id().expect("it is named");
     let page = || pay("").method("GET").target(format!("/.well-known/semel/operations/{id}"));
     assert_eq!(client("alice").send(gateway.address, page()).await.status, 200);
     for other in ["bob", "stranger"] {

@@ -24,6 +24,10 @@ fn introduction(table: &str) -> (&'static str, &'static str) {
             "`[[admin.token]]`",
             "A token of the admin listener, any number of them: [tokens and roles](../how-to/admin.md#tokens-and-roles).",
         ),
+        "admin.sso" => (
+            "`[admin.sso]`",
+            "People whom a proxy in front of the admin listener has signed in: [single sign-on](../how-to/admin.md#single-sign-on).",
+        ),
         "server" => (
             "`[server]`",
             "Bounds of client connections and requests: [Tune bounds and connections](../how-to/tune.md).",
