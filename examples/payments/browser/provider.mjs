@@ -1,6 +1,6 @@
 // The provider's page: node provider.mjs ADDRESS PICTURE
 import assert from "node:assert/strict";
-import { visit } from "./browser.mjs";
+import { visit } from "../../../proof/testkit/browser/browser.mjs";
 
 const [address, picture] = process.argv.slice(2);
 const ask = async (path, options) => (await fetch(address + path, options)).json();

@@ -239,6 +239,7 @@ impl Service {
             .route("/", get(page::show))
             .route("/style.css", get(page::style))
             .route("/script.js", get(page::script))
+            .route("/client/{name}", get(page::client))
             .with_state(self.shared.clone());
         let served = semel.serve_until(listener, app, stop, DRAIN).await;
         served.map_err(|error| error.to_string())

@@ -69,7 +69,7 @@ async fn transfer(
     Idempotent(command): Idempotent,
     Json(transfer): Json<Transfer>,
 ) -> Answered {
-    let (from, amount) = (command.scope.principal.caller().to_owned(), i64::from(transfer.amount));
+    let (from, amount) = (command.scope.principal().caller().to_owned(), i64::from(transfer.amount));
     let no_funds = || Failure::refuse(StatusCode::PAYMENT_REQUIRED, &json!({ "error": "no funds" }));
     let nobody = || Failure::refuse(StatusCode::NOT_FOUND, &json!({ "error": "no such account" }));
     let message = json!({ "from": from, "to": transfer.to, "amount": amount }).to_string();

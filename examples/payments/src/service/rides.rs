@@ -201,7 +201,7 @@ pub(super) async fn create(
     Idempotent(command): Idempotent,
     body: Bytes,
 ) -> Response {
-    let input = match Booking::read(command.scope.principal.caller(), &body) {
+    let input = match Booking::read(command.scope.principal().caller(), &body) {
         Ok(booking) => serde_json::to_vec(&booking).unwrap_or_default(),
         Err(why) => return refusal(StatusCode::BAD_REQUEST, &why),
     };

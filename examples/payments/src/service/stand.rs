@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use semel::protocol::outbox::{
-    Depth, Intervention, Message, MessageFence, MessageFilter, Next, Outbox, Take,
+    Depth, Intervention, Message, MessageFence, MessageFilter, MessageWrite, Next, Outbox, Take,
 };
 use semel::protocol::{Note, StoreError, Timestamp};
 
@@ -119,7 +119,12 @@ impl Outbox for Standing {
         accepted
     }
 
-    async fn settle(&self, fence: &MessageFence, next: Next, why: Option<&str>) -> Result<bool, StoreError> {
+    async fn settle(
+        &self,
+        fence: &MessageFence,
+        next: Next,
+        why: Option<&str>,
+    ) -> Result<MessageWrite, StoreError> {
         let settled = self.0.settle(fence, next, why).await;
         at(Point::AfterMark);
         settled

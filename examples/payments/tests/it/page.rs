@@ -30,6 +30,16 @@ fn a_form_in_a_browser_pays_once_whatever_is_clicked_reloaded_or_lost() {
 }
 
 #[test]
+fn an_order_is_paid_once_whatever_happens_to_its_pages_and_their_network() {
+    let folder = folder();
+    let provider = Provider::start(&folder, &[]);
+    let service = Service::start(&Place::sqlite(&folder), &provider, &[]);
+    let provider = format!("http://{}", provider.address);
+    let picture = browser::run("intents.mjs", &format!("http://{}", service.address), &[&provider]);
+    assert!(picture.is_file(), "{}", picture.display());
+}
+
+#[test]
 fn the_pages_allow_no_script_but_their_own() {
     let folder = folder();
     let provider = Provider::start(&folder, &[]);

@@ -43,7 +43,7 @@ pub(in crate::service) async fn open(url: &str, options: &Options) -> Result<Ope
 #[async_trait]
 impl Book for Postgres {
     async fn accept(&self, command: &Command, order: Order) -> Answered {
-        let (caller, patience) = (command.scope.principal.caller().to_owned(), self.patience);
+        let (caller, patience) = (command.scope.principal().caller().to_owned(), self.patience);
         let work = move |mut tx: PgTx| async move {
             let insert = sqlx::query(ACCEPT)
                 .bind(payment_id(tx.operation_id()))

@@ -60,7 +60,7 @@ impl Sqlite {
 #[async_trait]
 impl Book for Sqlite {
     async fn accept(&self, command: &Command, order: Order) -> Answered {
-        let (caller, patience) = (command.scope.principal.caller().to_owned(), self.patience);
+        let (caller, patience) = (command.scope.principal().caller().to_owned(), self.patience);
         let work = move |tx: &SqliteTx<'_>| {
             let (id, now) = (payment_id(tx.operation_id()), SystemClock.now().to_rfc3339());
             let Order { amount, currency, reference, .. } = &order;
