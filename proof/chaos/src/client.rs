@@ -12,27 +12,39 @@ use tokio::net::TcpStream;
 /// Timeout of a client.
 const PATIENCE: Duration = Duration::from_secs(6);
 /// Prefix of the error for a request that was never sent.
-pub(crate) const NOT_CONNECTED: &str = "not connected";
+pub const NOT_CONNECTED: &str = "not connected";
 /// Largest size of an answer.
 const MAX_ANSWER: usize = 4 << 20;
 
 /// Complete answer.
-pub(crate) struct Reply {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Bytes,
+pub struct Reply {
+    /// Status.
+    pub status: StatusCode,
+    /// Header fields.
+    pub headers: HeaderMap,
+    /// Whole body.
+    pub body: Bytes,
 }
 
 impl Reply {
     /// Returns a header's value, if it is text.
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+    pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
 }
 
 /// Sends a request on its own connection. The error says how the request was lost.
-pub(crate) async fn send(address: SocketAddr, request: Request<Full<Bytes>>) -> Result<Reply, String> {
-    tokio::time::timeout(PATIENCE, exchange(address, request))
+pub async fn send(address: SocketAddr, request: Request<Full<Bytes>>) -> Result<Reply, String> {
+    send_within(PATIENCE, address, request).await
+}
+
+/// Sends a request on its own connection, with this timeout.
+pub async fn send_within(
+    patience: Duration,
+    address: SocketAddr,
+    request: Request<Full<Bytes>>,
+) -> Result<Reply, String> {
+    tokio::time::timeout(patience, exchange(address, request))
         .await
         .unwrap_or_else(|_| Err("no answer in time".to_owned()))
 }
@@ -62,7 +74,7 @@ impl Drop for Connection {
 }
 
 /// Returns the text of a page at this address.
-pub(crate) async fn get(address: SocketAddr, path: &str) -> Result<String, String> {
+pub async fn get(address: SocketAddr, path: &str) -> Result<String, String> {
     let request = Request::builder().uri(path).header("host", address.to_string()).body(Full::default());
     let reply = send(address, request.map_err(|error| error.to_string())?).await?;
     if reply.status != StatusCode::OK {

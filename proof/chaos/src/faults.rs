@@ -6,9 +6,9 @@ use std::time::Instant;
 use rusqlite::Connection;
 use semel_testkit::Chance;
 
-use crate::process::Member;
 use crate::settings::{LEASE, LONGEST_STOP};
 use crate::world::World;
+use semel_chaos::process::Member;
 
 /// Kills processes until faults stop.
 pub(crate) async fn kill_processes(world: Arc<World>) -> Result<(), String> {
@@ -38,6 +38,7 @@ pub(crate) async fn stop_processes(world: Arc<World>) -> Result<(), String> {
 async fn kill_gateway(world: &Arc<World>, chance: &mut Chance) -> Result<(), String> {
     let number = 1 + chance.below(world.gateways.len() as u64 - 1) as usize;
     let gateway = &world.gateways[number];
+    let _turn = world.versions.turn(number, chance).await;
     world.fault("kill gateway", &gateway.name, "");
     let killed = world.clone();
     let _ = tokio::task::spawn_blocking(move || killed.gateways[number].kill()).await;
@@ -46,6 +47,7 @@ async fn kill_gateway(world: &Arc<World>, chance: &mut Chance) -> Result<(), Str
 }
 
 async fn kill_service(world: &Arc<World>, chance: &mut Chance) -> Result<(), String> {
+    let _turn = world.versions.turn(world.gateways.len(), chance).await;
     world.fault("kill service", &world.service.name, "");
     let killed = world.clone();
     let _ = tokio::task::spawn_blocking(move || killed.service.kill()).await;

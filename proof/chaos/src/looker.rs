@@ -7,9 +7,9 @@ use std::time::Duration;
 use semel_checker::Event;
 use semel_checker::event::{Committed, Gone, Looked, Message, Phase, PhaseProgress, Record};
 
-use crate::scribe::now;
 use crate::tables::{Found, Sent};
 use crate::world::World;
+use semel_chaos::scribe::now;
 
 /// Interval between looks, and number of looks between two looks at everything.
 const PAUSE: Duration = Duration::from_millis(1_200);

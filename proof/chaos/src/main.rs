@@ -4,41 +4,44 @@
 //! Everything is on the loopback address, in processes that this program starts and ends.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to people")]
 
-mod answer;
 mod asked;
-mod client;
 mod counters;
 mod faults;
 mod looker;
 mod messages;
 mod operator;
 mod place;
-mod process;
-mod program;
 mod provider;
 mod run;
-mod scribe;
 mod service;
 mod settings;
 mod tables;
+mod upgrade;
 mod upstream;
+mod versions;
 mod workload;
 mod world;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::run::Outcome;
+use semel_chaos::{judgement::Outcome, scribe};
+
 use crate::settings::{Options, Store};
 
 const USAGE: &str = "\
-usage: semel-chaos --store sqlite|postgres [--seconds NUMBER] [--seed NUMBER] [--keep] [--broken]
+usage: semel-chaos --store sqlite|postgres [--seconds NUMBER] [--seed NUMBER] [--versions mixed [--old PROGRAM]]
+                   [--keep] [--broken]
 
 Loads gateways for so many seconds (25 if nobody says) while things break, then lets everything come to its end, and
 judges the history. The program `semel` is expected beside this one.
 
   --seed    repeats the choices of an earlier run; processes still interleave as they like
   --keep    keeps the history although nothing is wrong
+  --versions mixed
+            upgrades gateways and service to the next version, which only tests have, and back, and finishes the upgrade
+  --old PROGRAM
+            the program `semel` of the old version; the present one is the newer version then, and the service has no other
   --broken  with a setting that permits second effects: succeeds only if they are found
 
 Exit codes: 0 all is well; 1 something is violated, or did not come to its end; 2 wrong use, or it cannot run.";
@@ -76,6 +79,7 @@ fn cannot(why: &str) -> ExitCode {
 
 fn options(mut arguments: &[&str]) -> Result<Options, String> {
     let (mut store, mut seconds, mut seed, mut keep, mut broken) = (None, 25, None, false, false);
+    let (mut mixed, mut old) = (false, None);
     let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{text:?} is no number"));
     loop {
         arguments = match arguments {
@@ -94,6 +98,15 @@ fn options(mut arguments: &[&str]) -> Result<Options, String> {
             }
             ["--seed", value, rest @ ..] => {
                 seed = Some(number(value)?);
+                rest
+            }
+            ["--versions", "mixed", rest @ ..] => {
+                mixed = true;
+                rest
+            }
+            ["--old", path, rest @ ..] => {
+                let found = std::fs::canonicalize(path).map_err(|error| format!("{path}: {error}"))?;
+                old = Some(found);
                 rest
             }
             ["--keep", rest @ ..] => {
@@ -115,7 +128,7 @@ fn options(mut arguments: &[&str]) -> Result<Options, String> {
     // Any number serves as a seed; this one differs from run to run.
     let seed = seed.unwrap_or_else(|| scribe::now().unsigned_abs() % 1_000_000);
     let time = Duration::from_secs(seconds);
-    Ok(Options { store, seed, time, program, broken, keep })
+    Ok(Options { store, seed, time, program, broken, mixed, old, keep })
 }
 
 async fn run_and_tell(options: Options) -> ExitCode {

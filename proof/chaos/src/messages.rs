@@ -6,8 +6,8 @@ use semel_testkit::Chance;
 use tokio::process::Command;
 
 use crate::looker::Looker;
-use crate::program::{PATIENCE, done};
 use crate::world::World;
+use semel_chaos::program::{PATIENCE, done};
 
 /// Percentage of dead messages that are discarded. All others are retried.
 const DISCARDED: u64 = 35;

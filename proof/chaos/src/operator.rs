@@ -11,13 +11,13 @@ use serde_json::json;
 use tokio::process::Command;
 use tokio::task::JoinSet;
 
-use crate::answer::Entry;
 use crate::looker::{Looker, Unknown};
 use crate::messages;
-use crate::program::{PATIENCE, done};
-use crate::scribe::now;
 use crate::settings::{CHARGE, CHARGES, ORDERS, TRANSFERS, millis, quarantine};
 use crate::world::World;
+use semel_chaos::answer::Entry;
+use semel_chaos::program::{PATIENCE, done};
+use semel_chaos::scribe::now;
 
 const PAUSE: Duration = Duration::from_millis(150);
 /// Number of verdicts that are given at the same time.
@@ -84,7 +84,8 @@ fn judge(world: &World, looker: &Looker, unknown: &Unknown, hasty: &mut HashSet<
         }
         _ => {}
     }
-    if let Some(entry) = find(world, unknown) {
+    // A ledger that cannot be read proves nothing: least of all that the effect is absent.
+    if let Some(entry) = find(world, unknown)? {
         return Some(Finding::of(Some(entry)));
     }
     if over {
@@ -96,19 +97,21 @@ fn judge(world: &World, looker: &Looker, unknown: &Unknown, hasty: &mut HashSet<
     tries.then_some(Finding { hasty: true, ..Finding::of(None) })
 }
 
-/// Returns the effect of a command from its ledger.
-fn find(world: &World, unknown: &Unknown) -> Option<Entry> {
+/// Returns the effect of a command from its ledger, if it has one there. `None`: the ledger cannot be read now.
+fn find(world: &World, unknown: &Unknown) -> Option<Option<Entry>> {
     let id = &unknown.operation_id;
-    match unknown.operation.as_str() {
+    Some(match unknown.operation.as_str() {
         ORDERS => world.ledger.provider.find(&format!("{id}:{}", unknown.open.as_deref()?)),
         CHARGES => world.ledger.provider.find(&charge_of(id)),
         TRANSFERS => {
-            let row = world.place.rows().ok()?.into_iter().find(|row| row.operation_id == *id)?;
-            let body = json!({ "effect": row.effect, "canary": row.canary }).to_string();
-            Some(Entry { effect: row.effect, body })
+            let row = world.place.rows().ok()?.into_iter().find(|row| row.operation_id == *id);
+            row.map(|row| {
+                let body = json!({ "effect": row.effect, "canary": row.canary }).to_string();
+                Entry { effect: row.effect, body }
+            })
         }
         _ => world.ledger.find(id),
-    }
+    })
 }
 
 fn charge_of(operation_id: &str) -> String {

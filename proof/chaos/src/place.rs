@@ -4,13 +4,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, Row};
-use semel_checker::event::{Record, Step};
+use semel_chaos::record::{Columns, Found, OBJECT, condition, from_json, hyphenated};
 use semel_testkit::postgres::{Cluster, Database};
 use semel_testkit::proxy::FaultProxy;
-use serde_json::Value;
 
-use crate::asked::{canaries, digest, effects};
 use crate::settings::Store;
+use crate::versions::known_reason;
 
 /// Location of the records.
 pub(crate) enum Place {
@@ -23,12 +22,6 @@ pub(crate) enum Place {
         cluster: Box<Cluster>,
         proxies: Vec<FaultProxy>,
     },
-}
-
-/// Record, with the end of its quarantine for the operator.
-pub(crate) struct Found {
-    pub(crate) record: Record,
-    pub(crate) quarantine_until: Option<i64>,
 }
 
 impl Place {
@@ -91,14 +84,21 @@ impl Place {
         }
     }
 
+    /// Returns the number of records that meet a condition. Blocks.
+    pub(crate) fn count(&self, condition: &str) -> Result<i64, String> {
+        let sql = format!("SELECT count(*) FROM semel_records WHERE {condition}");
+        match self {
+            Place::File(path) => Ok(query(path, &sql, |row| row.get::<_, i64>(0))?.into_iter().sum()),
+            Place::Server { database, .. } => {
+                let count = database.sql(&sql).map_err(|error| error.to_string())?;
+                count.trim().parse().map_err(|_| format!("{count:?} is no number"))
+            }
+        }
+    }
+
     /// Returns all records, or only those that changed since or can still change. Blocks.
     pub(crate) fn records(&self, since: Option<i64>) -> Result<Vec<Found>, String> {
-        let recent = match since {
-            Some(since) => {
-                format!(" WHERE updated_at >= {since} OR state IN ('claimed', 'processing', 'unknown')")
-            }
-            None => String::new(),
-        };
+        let recent = condition(since);
         match self {
             Place::File(path) => {
                 let columns = "lower(hex(operation_id)), tenant, caller, operation, state, reason, epoch, expires_at, \
@@ -120,20 +120,23 @@ impl Place {
                     })
                 })?
                 .into_iter()
-                .map(Columns::into_found)
+                .map(found)
                 .collect()
             }
             Place::Server { database, .. } => {
-                let object = "json_build_object('operation_id', operation_id, 'tenant', tenant, 'caller', caller, \
-                              'operation', operation, 'state', state, 'reason', reason, 'epoch', epoch, 'expires_at', \
-                              expires_at, 'status', status, 'response', encode(response, 'hex'), 'history', history, \
-                              'quarantine_until', quarantine_until)";
-                let rows = database.sql(&format!("SELECT {object} FROM semel_records{recent}"));
+                let rows = database.sql(&format!("SELECT {OBJECT} FROM semel_records{recent}"));
                 let rows = rows.map_err(|error| error.to_string())?;
-                rows.lines().map(|line| from_json(line)?.into_found()).collect()
+                rows.lines().map(|line| found(from_json(line)?)).collect()
             }
         }
     }
+}
+
+/// Returns the record of a row. The reason of the next version has its name in this one.
+fn found(row: Columns) -> Result<Found, String> {
+    let mut found = row.into_found()?;
+    found.record.reason = known_reason(&found.record.reason).to_owned();
+    Ok(found)
 }
 
 pub(crate) fn query<T>(
@@ -149,116 +152,4 @@ pub(crate) fn query<T>(
         rows.collect::<rusqlite::Result<Vec<T>>>()
     };
     rows().map_err(|error| error.to_string())
-}
-
-/// Row of the table of records.
-struct Columns {
-    operation_id: String,
-    tenant: String,
-    caller: String,
-    operation: String,
-    state: String,
-    reason: String,
-    epoch: u32,
-    expires_at: Option<i64>,
-    status: Option<u16>,
-    response: Option<Vec<u8>>,
-    history: String,
-    quarantine_until: Option<i64>,
-}
-
-impl Columns {
-    fn into_found(self) -> Result<Found, String> {
-        let response = self.response.as_deref();
-        let unreadable = |line: &str| format!("{line:?} is no step of a record's history");
-        let steps = self.history.lines().map(|line| step(line).ok_or_else(|| unreadable(line)));
-        let steps = steps.collect::<Result<_, _>>()?;
-        let record = Record {
-            look: 0,
-            operation_id: self.operation_id,
-            tenant: self.tenant,
-            caller: self.caller,
-            operation: self.operation,
-            state: self.state,
-            reason: self.reason,
-            epoch: self.epoch,
-            expires_at: self.expires_at,
-            status: self.status,
-            response: response.map(digest),
-            effects: response.map(effects).unwrap_or_default(),
-            canaries: response.map(canaries).unwrap_or_default(),
-            steps,
-        };
-        Ok(Found { record, quarantine_until: self.quarantine_until })
-    }
-}
-
-/// Parses a step such as `1763207245123 1 processing claimed`, with an optional count of repeats.
-fn step(line: &str) -> Option<Step> {
-    let mut words = line.split(' ');
-    Some(Step {
-        at: words.next()?.parse().ok()?,
-        epoch: words.next()?.parse().ok()?,
-        state: words.next()?.to_owned(),
-        reason: words.next()?.to_owned(),
-    })
-}
-
-fn from_json(line: &str) -> Result<Columns, String> {
-    let row: Value = serde_json::from_str(line).map_err(|error| format!("{line:?}: {error}"))?;
-    let text = |name: &str| row[name].as_str().unwrap_or_default().to_owned();
-    let number = |name: &str| row[name].as_i64();
-    Ok(Columns {
-        operation_id: text("operation_id"),
-        tenant: text("tenant"),
-        caller: text("caller"),
-        operation: text("operation"),
-        state: text("state"),
-        reason: text("reason"),
-        epoch: number("epoch").and_then(|epoch| epoch.try_into().ok()).unwrap_or(0),
-        expires_at: number("expires_at"),
-        status: number("status").and_then(|status| status.try_into().ok()),
-        response: row["response"].as_str().map(bytes),
-        history: text("history"),
-        quarantine_until: number("quarantine_until"),
-    })
-}
-
-fn bytes(hex: &str) -> Vec<u8> {
-    let digit = |digit: u8| (digit as char).to_digit(16).unwrap_or(0) as u8;
-    hex.as_bytes().chunks_exact(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
-}
-
-/// Returns 32 hex digits as a UUID.
-pub(crate) fn hyphenated(hex: &str) -> String {
-    let mut id = hex.to_owned();
-    if id.contains('-') {
-        return id;
-    }
-    for place in [20, 16, 12, 8] {
-        if id.is_char_boundary(place) && id.len() > place {
-            id.insert(place, '-');
-        }
-    }
-    id
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hex_digits_become_a_hyphenated_id_or_bytes() {
-        assert_eq!(hyphenated("01a1df32caa3786da19645c465f24292"), "01a1df32-caa3-786d-a196-45c465f24292");
-        assert_eq!(bytes("00ff7a"), [0, 255, 0x7a]);
-    }
-
-    #[test]
-    fn step_is_read_with_and_without_a_repeat_count() {
-        let plain = step("1763207245123 1 processing claimed").expect("it is one");
-        let again = step("1763207245123 1 processing claimed 3 1763207245999").expect("it is one");
-        assert_eq!(plain, again);
-        assert_eq!((plain.epoch, plain.state.as_str(), plain.reason.as_str()), (1, "processing", "claimed"));
-        assert_eq!(step("nonsense"), None);
-    }
 }

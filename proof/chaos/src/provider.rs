@@ -12,10 +12,10 @@ use semel_testkit::Chance;
 use semel_testkit::breaking::{Answered, BrokenOff};
 use serde_json::json;
 
-use crate::answer::{Entry, answer, saying};
-use crate::asked::{EFFECT, NOT_EXECUTED};
-use crate::scribe::Scribe;
 use crate::settings::{CHARGE, CHARGED, LATEST_EFFECT, TIMEOUT};
+use semel_chaos::answer::{Entry, answer, saying};
+use semel_chaos::reading::{EFFECT, NOT_EXECUTED};
+use semel_chaos::scribe::Scribe;
 
 /// Number of the call under one key from which on the provider does not fail.
 const PATIENT_CALL: u32 = 4;

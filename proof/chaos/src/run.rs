@@ -1,35 +1,27 @@
 //! One run: load with faults for a while, then without faults until everything is settled; then the judgement.
 
-use std::io::BufReader;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use semel_checker::event::{Quiet, Run};
+use semel_chaos::judgement::{Outcome, judge, read};
 use semel_checker::{Event, Tally};
+use semel_checker::event::{Quiet, Run};
 
 use crate::looker::Looker;
-use crate::scribe::Scribe;
 use crate::settings::{Options, SWEEP, millis, operations};
 use crate::world::World;
-use crate::{faults, operator, workload};
+use crate::{faults, operator, upgrade, workload};
+use semel_chaos::scribe::Scribe;
 
 /// Longest time to settle everything after faults stop. Generous: a slow machine is not a violation.
 const PATIENCE: Duration = Duration::from_secs(180);
+/// Longer load of a run that has not met every situation yet: how long at a time, and how many times at most.
+const LONGER: Duration = Duration::from_secs(15);
+const LONGER_TIMES: u32 = 10;
 /// Rounding of times: PostgreSQL's store rounds to the nearest millisecond; times of the history are truncated.
 const ROUNDING_MS: i64 = 1;
-
-/// Result of a run.
-pub(crate) struct Outcome {
-    pub(crate) tally: Tally,
-    /// Stories of the violations.
-    pub(crate) stories: String,
-    /// Numbers of the violated invariants.
-    pub(crate) violated: Vec<u8>,
-    /// Commands and messages that were not settled.
-    pub(crate) unfinished: Vec<String>,
-}
 
 /// Runs, and then judges the history.
 pub(crate) async fn run(options: Options, folder: &Path, history: &Path) -> Result<Outcome, String> {
@@ -42,7 +34,7 @@ pub(crate) async fn run(options: Options, folder: &Path, history: &Path) -> Resu
     scribe.finish()?;
     // Gateways and servers end here.
     drop(world);
-    judge(history, unfinished)
+    judge(&read(history)?, unfinished)
 }
 
 async fn drive(world: &Arc<World>) -> Result<Vec<String>, String> {
@@ -52,24 +44,21 @@ async fn drive(world: &Arc<World>) -> Result<Vec<String>, String> {
     // This gateway is never killed: it counts from here to the end.
     world.read_metrics(&world.gateways[0]).await?;
 
-    let ending = world.clone();
-    tokio::spawn(async move {
-        tokio::time::sleep(ending.options.time).await;
-        ending.breaking.store(false, Ordering::SeqCst);
-    });
+    tokio::spawn(end_load(world.clone()));
     let looking = tokio::spawn(looker.clone().run());
     let kills = tokio::spawn(faults::kill_processes(world.clone()));
     let stops = tokio::spawn(faults::stop_processes(world.clone()));
     let connections = tokio::spawn(faults::break_connections(world.clone()));
+    let rolling = tokio::spawn(upgrade::roll(world.clone()));
     workload::run(world).await;
-    for breaking in [kills, stops, connections] {
+    for breaking in [kills, stops, connections, rolling] {
         breaking.await.map_err(|error| error.to_string())??;
     }
     looking.await.map_err(|error| error.to_string())?;
 
     faults::heal(world).await?;
     world.scribe.note(|at| Event::Quiet(Quiet { at }));
-    let unfinished = settle(world, &looker).await?;
+    let mut unfinished = settle(world, &looker).await?;
     if unfinished.is_empty() {
         for gateway in &world.gateways {
             world.read_metrics(gateway).await?;
@@ -80,6 +69,7 @@ async fn drive(world: &Arc<World>) -> Result<Vec<String>, String> {
             world.read_metrics(gateway).await?;
         }
     }
+    unfinished.extend(upgrade::lacks(world)?);
     // The service's code ends its own transactions after faults stop, too: the operator settles those unknown
     // outcomes.
     operator.abort();
@@ -87,6 +77,30 @@ async fn drive(world: &Arc<World>) -> Result<Vec<String>, String> {
     looker.look(true, true).await?;
     looker.look_at_service().await?;
     Ok(unfinished)
+}
+
+/// Ends load and faults after the time of the run, or later if the history lacks a rare situation until then: chance
+/// alone must not fail a run.
+async fn end_load(world: Arc<World>) {
+    tokio::time::sleep(world.options.time).await;
+    for _ in 0..LONGER_TIMES {
+        let scribe = world.scribe.clone();
+        let lacks = tokio::task::spawn_blocking(move || lacks(&scribe)).await;
+        let Ok(Ok(Some(lacks))) = lacks else { break };
+        if world.options.broken {
+            break;
+        }
+        println!("the history has not once {lacks} yet: {} s more", LONGER.as_secs());
+        tokio::time::sleep(LONGER).await;
+    }
+    world.breaking.store(false, Ordering::SeqCst);
+}
+
+/// Returns a situation that the history lacks so far.
+fn lacks(scribe: &Scribe) -> Result<Option<&'static str>, String> {
+    let written = scribe.written()?;
+    let events = semel_checker::read(&written[..]).map_err(|error| error.to_string())?;
+    Ok(Tally::of(&events).lacks())
 }
 
 /// Retries everything until it is settled. Returns the commands that are not.
@@ -129,13 +143,4 @@ async fn come_to_an_end(looker: &Arc<Looker>, deadline: Instant) -> Result<Optio
         }
         tokio::time::sleep(Duration::from_millis(300)).await;
     }
-}
-
-fn judge(history: &Path, unfinished: Vec<String>) -> Result<Outcome, String> {
-    let file = std::fs::File::open(history).map_err(|error| error.to_string())?;
-    let events = semel_checker::read(BufReader::new(file)).map_err(|error| error.to_string())?;
-    let report = semel_checker::check(&events).map_err(|error| error.to_string())?;
-    let mut violated: Vec<u8> = report.violations.iter().map(|violation| violation.invariant).collect();
-    violated.dedup();
-    Ok(Outcome { tally: Tally::of(&events), stories: report.to_string(), violated, unfinished })
 }

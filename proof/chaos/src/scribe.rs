@@ -2,16 +2,17 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use semel_checker::Event;
 use semel_core::{Clock, SystemClock};
 
 /// Writer of the history.
-pub(crate) struct Scribe(Mutex<Pen>);
+pub struct Scribe(Mutex<Pen>);
 
 struct Pen {
+    path: PathBuf,
     file: BufWriter<File>,
     /// First error: after it the history is worthless.
     trouble: Option<String>,
@@ -19,13 +20,13 @@ struct Pen {
 
 impl Scribe {
     /// Creates the history in this file.
-    pub(crate) fn create(path: &Path) -> Result<Scribe, String> {
+    pub fn create(path: &Path) -> Result<Scribe, String> {
         let file = File::create(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        Ok(Scribe(Mutex::new(Pen { file: BufWriter::new(file), trouble: None })))
+        Ok(Scribe(Mutex::new(Pen { path: path.to_owned(), file: BufWriter::new(file), trouble: None })))
     }
 
     /// Writes an event with the current time, and returns the time.
-    pub(crate) fn note(&self, event: impl FnOnce(i64) -> Event) -> i64 {
+    pub fn note(&self, event: impl FnOnce(i64) -> Event) -> i64 {
         // The time is taken under the lock, so that the order of lines is the order of times.
         let mut pen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let at = now();
@@ -39,8 +40,15 @@ impl Scribe {
         at
     }
 
+    /// Returns the lines that were written so far, each of them whole.
+    pub fn written(&self) -> Result<Vec<u8>, String> {
+        let mut pen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        pen.file.flush().map_err(|error| error.to_string())?;
+        std::fs::read(&pen.path).map_err(|error| error.to_string())
+    }
+
     /// Flushes the history to its file. Returns the first error, if there was one.
-    pub(crate) fn finish(&self) -> Result<(), String> {
+    pub fn finish(&self) -> Result<(), String> {
         let mut pen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         pen.file.flush().map_err(|error| error.to_string())?;
         pen.trouble
@@ -50,6 +58,6 @@ impl Scribe {
 }
 
 /// Returns the machine's time in milliseconds.
-pub(crate) fn now() -> i64 {
+pub fn now() -> i64 {
     SystemClock.now().as_millis()
 }

@@ -16,6 +16,10 @@ pub(crate) struct Options {
     pub(crate) program: PathBuf,
     /// True for a setting that breaks the first promise, to see that the checker notices.
     pub(crate) broken: bool,
+    /// True if members of two versions work on the store.
+    pub(crate) mixed: bool,
+    /// Path of the gateway's program in the old version of a mixed run, if it is not the present one.
+    pub(crate) old: Option<PathBuf>,
     /// True if the history is kept when nothing is wrong.
     pub(crate) keep: bool,
 }

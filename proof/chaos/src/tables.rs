@@ -6,7 +6,9 @@ use rusqlite::types::FromSql;
 use semel_checker::event::{Committed, PhaseProgress};
 use serde_json::Value;
 
-use crate::place::{Place, hyphenated, query};
+use semel_chaos::record::hyphenated;
+
+use crate::place::{Place, query};
 
 /// Message in the outbox.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -20,11 +20,11 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::answer::{Entry, answer, saying};
-use crate::asked::{EFFECT, NOT_EXECUTED};
 use crate::provider::Provider;
-use crate::scribe::Scribe;
 use crate::settings::{DRAFTS, LATEST_EFFECT, PAYMENTS, REPORTS, TIMEOUT};
+use semel_chaos::answer::{Entry, answer, saying};
+use semel_chaos::reading::{EFFECT, NOT_EXECUTED};
+use semel_chaos::scribe::Scribe;
 
 /// Header that names a message.
 const EVENT_ID: &str = "semel-event-id";

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use semel_chaos::process::Member;
+use semel_chaos::{client, reading};
 use semel_checker::Event;
 use semel_checker::event::{Answered, Invoked, Lost};
 use semel_testkit::Chance;
 use tokio::task::JoinSet;
 
-use crate::asked::{self, Asked};
-use crate::client;
-use crate::process::Member;
+use crate::asked::Asked;
 use crate::world::World;
 
 /// Number of commands that clients pursue at the same time.
@@ -132,7 +132,7 @@ pub(crate) async fn ask(
     };
     match reply {
         Ok(reply) => {
-            let answered = asked::answered(request, &reply);
+            let answered = reading::answered(request, &reply);
             let end = meaning(&answered);
             world.scribe.note(|at| Event::Answered(Answered { at, ..answered }));
             end

@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 use semel_checker::Event;
 use semel_checker::event::{Fault, Metrics};
 
-use crate::client;
 use crate::counters;
 use crate::place::Place;
-use crate::process::Member;
-use crate::scribe::{Scribe, now};
 use crate::settings::{LONG_STALL, Options, configuration};
 use crate::upstream::{Ledger, Upstream};
+use crate::versions::Versions;
+use semel_chaos::process::Member;
+use semel_chaos::scribe::{Scribe, now};
+use semel_chaos::{client, program};
 
 /// Longest start time of a process, with a slow store or machine.
 const START_TIME: Duration = Duration::from_secs(90);
@@ -31,6 +32,7 @@ pub(crate) struct World {
     /// Gateways; the first is never killed.
     pub(crate) gateways: Vec<Member>,
     pub(crate) service: Member,
+    pub(crate) versions: Versions,
     /// Numbers of the next request and of the next command.
     pub(crate) requests: AtomicU64,
     pub(crate) commands: AtomicU64,
@@ -53,6 +55,7 @@ impl World {
         let file = folder.join("semel.toml");
         std::fs::write(&file, configuration(options.broken)).map_err(|error| error.to_string())?;
         let names = ["gateway-a", "gateway-b", "gateway-c"];
+        let versions = Versions::new(options.mixed, options.old.clone(), options.store.gateways());
         let gateways = names.iter().take(options.store.gateways()).copied().map(Member::new).collect();
         let world = Arc::new(World {
             options,
@@ -63,11 +66,13 @@ impl World {
             place,
             gateways,
             service: Member::new("service"),
+            versions,
             requests: AtomicU64::new(1),
             commands: AtomicU64::new(0),
             breaking: AtomicBool::new(true),
             stalled_at: AtomicI64::new(0),
         });
+        world.prepare_store().await?;
         for gateway in 0..world.gateways.len() {
             world.start_gateway(gateway).await?;
         }
@@ -91,14 +96,35 @@ impl World {
 
     /// Returns a command for the gateway's program, as an operator runs it.
     pub(crate) fn semel(&self) -> Command {
-        self.program(&self.options.program, &self.place.direct())
+        let mut command = self.program(&self.options.program, &self.place.direct());
+        self.versions.apply_to_operator(&mut command);
+        command
+    }
+
+    /// Returns a command for the gateway's program in the old version of a mixed run.
+    pub(crate) fn old_semel(&self) -> Command {
+        self.program(self.versions.old_program(&self.options.program), &self.place.direct())
+    }
+
+    /// Makes the store of a mixed run by a program of the old version.
+    async fn prepare_store(&self) -> Result<(), String> {
+        if !self.versions.is_mixed {
+            return Ok(());
+        }
+        let mut old = self.old_semel();
+        old.args(["migrate", "--create"]);
+        match program::done(old.into(), program::PATIENCE).await {
+            Some(true) => Ok(()),
+            other => Err(format!("the old version cannot make the store: {other:?}")),
+        }
     }
 
     /// Starts a gateway, with retries while its store is unavailable.
     pub(crate) async fn start_gateway(self: &Arc<World>, number: usize) -> Result<(), String> {
         self.until_started(move |world| {
             let store = world.place.for_gateway(number);
-            let mut command = world.program(&world.options.program, &store);
+            let mut command = world.program(world.versions.program(number, &world.options.program), &store);
+            world.versions.apply(number, &mut command);
             command.args(["serve", "--config", "semel.toml", "--log-format", "json"]);
             command.args(["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);
             command.args(["--upstream", &format!("http://{}", world.upstream.address)]);
@@ -114,6 +140,7 @@ impl World {
         self.until_started(|world| {
             let own = std::env::current_exe().map_err(|error| error.to_string())?;
             let mut command = world.program(&own, &world.place.for_service());
+            world.versions.apply(world.gateways.len(), &mut command);
             command.arg("service").arg(world.upstream.address.to_string());
             command.arg(world.options.seed.to_string());
             let log = world.folder.join("service.log");

@@ -12,7 +12,7 @@ use semel::protocol::OperationId;
 use serde_json::{Value, json};
 
 use super::moods::End;
-use crate::asked::EFFECT;
+use semel_chaos::reading::EFFECT;
 
 /// Table of rows. No constraint prevents two rows of one command: Semel must prevent them.
 pub(super) const TABLE: &str = "CREATE TABLE IF NOT EXISTS chaos_rows (operation_id TEXT NOT NULL, part TEXT, \

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use http_body_util::Full;
 use serde_json::Value;
 
-use crate::asked::NOT_EXECUTED;
-use crate::client;
+use semel_chaos::client;
+use semel_chaos::reading::NOT_EXECUTED;
 
 /// Answer of the provider.
 pub(super) enum Word {
