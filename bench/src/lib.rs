@@ -1,6 +1,7 @@
 //! Library of the benchmark programs: load, peers, measured sections, charts.
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
+pub mod capacity;
 pub mod chart;
 pub mod cores;
 pub mod load;

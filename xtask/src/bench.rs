@@ -19,6 +19,9 @@ const PROGRAMS: [(&str, &str, &str); 6] = [
 /// Installs missing programs, builds, and measures.
 pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
     let installed = databases::install()?;
+    if let ["capacity", arguments @ ..] = arguments {
+        return capacity(&installed.variables(), arguments);
+    }
     for (program, version, package) in PROGRAMS {
         let found = Command::new(program).arg(version).stdout(Stdio::null()).stderr(Stdio::null()).status();
         if found.is_ok() {
@@ -34,4 +37,12 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
         variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let words = ["run", "--quiet", "--profile", "dist", "--package", "semel-bench", "--bin", "results", "--"];
     step("bench", &[&words[..], arguments].concat(), &variables)
+}
+
+/// Counts what records and commands cost. Counts are the same in every build, so it takes the one of tests.
+fn capacity(variables: &[(&'static str, String)], arguments: &[&str]) -> Result<(), String> {
+    let variables: Vec<(&str, &str)> =
+        variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let words = ["run", "--quiet", "--package", "semel-bench", "--bin", "capacity", "--"];
+    step("capacity", &[&words[..], arguments].concat(), &variables)
 }

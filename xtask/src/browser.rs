@@ -1,4 +1,4 @@
-//! The browser of tests: Chromium and its driver, from the packages that `examples/payments/browser` names.
+//! The browser of tests: Chromium, its driver and axe-core, from the packages that `proof/testkit/browser` names.
 //!
 //! It stays under `target`, in a folder named after those packages, so that other versions are another
 //! folder.
@@ -7,14 +7,17 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::databases::{Draft, apt_install, is_root, output, run, target};
+use crate::databases::{self, Draft, apt_install, is_root, output, run, target};
 use crate::root;
+use crate::step::step;
 
 /// Variable with the folder of the browser.
 pub(crate) const VARIABLE: &str = "SEMEL_TEST_BROWSER";
 
 /// Files that determine the version of the browser.
 const FILES: [&str; 3] = ["package.json", "package-lock.json", "unpack.mjs"];
+/// Test of the console that only the night runs.
+const MANY_RECORDS: &str = "gateway::console::the_console_is_usable_with_a_million_records";
 /// Oldest supported version of Node.
 const NODE: (u32, u32) = (20, 11);
 
@@ -30,7 +33,7 @@ pub(crate) fn install() -> Result<Installed, String> {
         let missing = || format!("{VARIABLE}: {} has no program `chromium`", folder.display());
         return if is_there { Ok(Installed(folder)) } else { Err(missing()) };
     }
-    let packages = root().join("examples/payments/browser");
+    let packages = root().join("proof/testkit/browser");
     let folder = target()?.join("browser").join(version(&packages, &FILES)?);
     if !folder.is_dir() {
         unpack(&packages, &folder).map_err(|why| {
@@ -53,6 +56,18 @@ impl Installed {
     pub(crate) fn variable(&self) -> (&'static str, String) {
         (VARIABLE, self.0.display().to_string())
     }
+}
+
+/// Opens every page of the console with a million records behind it, in each store.
+pub(crate) fn many_records() -> Result<(), String> {
+    let (name, place) = install()?.variable();
+    let databases = databases::install()?.variables();
+    let found: Vec<(&str, &str)> = databases.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let on_sqlite = [&found[..], &[(name, place.as_str())]].concat();
+    let on_postgres = [&on_sqlite[..], &[("SEMEL_TEST_STORE", "postgres")]].concat();
+    let test = ["test", "-p", "semel-server", "--test", "it", MANY_RECORDS, "--", "--ignored", "--nocapture"];
+    step("console with a million records", &test, &on_sqlite)?;
+    step("console with a million records, on PostgreSQL", &test, &on_postgres)
 }
 
 /// Makes sure that `node` and `npm` run.

@@ -9,7 +9,7 @@ use crate::databases;
 use crate::parts::Beside;
 use crate::step::{program, step};
 
-const USAGE: &str = "usage: cargo xtask chaos [--store sqlite|postgres] [--minutes NUMBER | --seconds NUMBER] [--seed NUMBER]";
+const USAGE: &str = "usage: cargo xtask chaos [--store sqlite|postgres] [--minutes NUMBER | --seconds NUMBER] [--seed NUMBER] [--versions mixed]";
 const STORE_USAGE: &str = "usage: cargo xtask store-chaos [--minutes NUMBER] [--seed NUMBER]";
 
 /// Default duration in minutes.
@@ -20,14 +20,15 @@ const BROKEN: &str = "6";
 
 /// Builds gateway and driver, and runs them: on both stores if none is named.
 pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
-    let (mut stores, mut seconds, mut seed) =
-        (vec!["sqlite", "postgres"], 60 * number(MINUTES, USAGE)?, None);
+    let (mut stores, mut seconds, mut seed, mut versions) =
+        (vec!["sqlite", "postgres"], 60 * number(MINUTES, USAGE)?, None, None);
     for (name, value) in pairs(arguments, USAGE)? {
         match name {
             "--store" if stores.contains(&value) => stores = vec![value],
             "--minutes" => seconds = 60 * number(value, USAGE)?,
             "--seconds" => seconds = number(value, USAGE)?,
             "--seed" => seed = Some(number(value, USAGE)?.to_string()),
+            "--versions" if value == "mixed" => versions = Some(value),
             _ => return Err(format!("`{name} {value}` is unknown; {USAGE}")),
         }
     }
@@ -38,6 +39,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
         let seconds = seconds.to_string();
         let mut words = vec!["--store", store, "--seconds", &seconds];
         words.extend(seed.iter().flat_map(|seed| ["--seed", seed]));
+        words.extend(versions.iter().flat_map(|versions| ["--versions", versions]));
         drive(&words, &variables)?;
     }
     Ok(())

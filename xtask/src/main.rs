@@ -4,6 +4,8 @@
 mod bench;
 mod browser;
 mod chaos;
+mod clients;
+mod cluster;
 mod coverage;
 mod crash_matrix;
 mod databases;
@@ -18,6 +20,7 @@ mod mutants;
 mod names;
 mod nightly;
 mod parts;
+mod portable;
 mod prometheus;
 mod sbom;
 mod simulate;
@@ -34,7 +37,8 @@ const COMMANDS: &str = "\
 cargo xtask COMMAND
 
   test            runs everything that must be green: format, lints, diagram, tests, threats, simulation, a sample of
-                  the crash matrix, chaos, documentation, dependencies; lists the ten slowest parts and tests at the end
+                  the crash matrix, chaos, clients, documentation, dependencies; lists the ten slowest parts and tests at
+                  the end
   check           runs the checks for each commit in two minutes: format, lints, diagram, tests that need nothing but
                   this process, a short simulation
   nightly         runs every search below in its long form, for hours; a failure does not end the run
@@ -48,11 +52,18 @@ Searches for bugs, each with a page in docs/src/explanation/:
                   writes nothing
   chaos           loads gateways while everything around them breaks, and judges the history: --store sqlite or postgres,
                   --minutes 10 or --seconds, --seed of an earlier run
+  cluster         fails a PostgreSQL with Patroni and etcd over, on three nodes in network namespaces, under three gateways
+                  with load, and judges the history: --faults LIST or all or sample, --failovers 50, --commands 100000,
+                  --minutes, --seed of an earlier run; --asynchronous must be found to lose writes; --loopback has one
+                  failover of plain replication without root
   store-chaos     kills a PostgreSQL server under load for --minutes 10, or with the --seed of an earlier run
   fuzz [TARGET]   feeds random bytes to every parser, for --seconds 60 each; --input FILE repeats one input
   hostile         sends the requests and answers of hostile clients and upstreams to a gateway, --cases 5000 or one
                   --case of an earlier --seed, --only GROUP; only accepted requests may reach the upstream, once each,
                   and every answer must reach its own client
+  clients         checks the packages of the clients, and runs each client through a proxy that breaks HTTP before a real
+                  gateway, --commands 2000, with the --seed of an earlier run, --only rust, typescript or python; effects
+                  are counted, and broken clients must be found
   mutants [SET]   changes code in every way that cargo-mutants knows, one at a time, and lists the changes that no test
                   notices; SET is core, http or stores
   coverage        prints the share of lines of crates/core that its own tests reach
@@ -60,9 +71,10 @@ Searches for bugs, each with a page in docs/src/explanation/:
 Measurement:
   bench           measures everything beside its floor and its peers, in one run, and writes bench/RESULTS.md; --quick
                   takes some minutes; or measures some sections only, and writes below target: replay, commands, stores,
-                  gateway, storm, growth, size, instructions, requests, outbox
+                  gateway, storm, growth, size, instructions, requests, outbox; `bench capacity` counts bytes and flushes
 
 Checks and tools:
+  portable        runs the tests that send every statement to PostgreSQL, and refuses those outside of the portable subset
   threats         checks that every threat in docs/src/explanation/threats-*.md names tests that exist and run
   imports         refuses import cycles between sibling modules, in every folder of every crate
   names           refuses a type name that the product uses twice
@@ -77,7 +89,7 @@ Checks and tools:
   prometheus      checks alerts, their cases and the queries of the dashboard in deploy/ with promtool, which it unpacks
                   under target from Debian's package if it is missing
   databases       installs PostgreSQL and PgBouncer for tests if they are missing, and prints their paths
-  browser         installs Chromium for tests under target if it is missing, and prints its path
+  browser         installs Chromium and axe-core for tests under target if they are missing, and prints their path
   third-party     installs services and clients of others (Express, FastAPI, Stripe's SDKs, gRPC) for tests under target
                   if they are missing, and prints their paths
 
@@ -91,9 +103,12 @@ fn main() -> ExitCode {
         ["test"] => test::run(),
         ["check"] => test::check(),
         ["nightly"] => nightly::run(),
+        ["portable"] => portable::run(),
         ["chaos", ref arguments @ ..] => chaos::run(arguments),
+        ["cluster", ref arguments @ ..] => cluster::run(arguments),
         ["crash-matrix", ref arguments @ ..] => crash_matrix::run(arguments),
         ["store-chaos", ref arguments @ ..] => chaos::run_store(arguments),
+        ["clients", ref arguments @ ..] => clients::run(arguments),
         ["model", ref arguments @ ..] => model::run(arguments),
         ["mutants", ref arguments @ ..] => mutants::run(arguments),
         ["bench", ref arguments @ ..] => bench::run(arguments),

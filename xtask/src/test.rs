@@ -11,8 +11,8 @@ use crate::parts::{Beside, Parts};
 use crate::step::step;
 use crate::tools::is_there;
 use crate::{
-    browser, chaos, crash_matrix, databases, deny, diagram, docs, imports, names, prometheus, simulate,
-    third_party, threats,
+    browser, chaos, clients, cluster, crash_matrix, databases, deny, diagram, docs, imports, names,
+    prometheus, simulate, third_party, threats,
 };
 
 /// Number of simulated seeds for every change, and for every commit.
@@ -50,6 +50,7 @@ fn everything(parts: &mut Parts) -> Result<(), String> {
     let installed = parts.run("databases", databases::install)?;
     let (browser, place) = parts.run("browser", browser::install)?.variable();
     let (third_party, folder) = parts.run("services and clients of others", third_party::install)?.variable();
+    parts.run("Node and Python", clients::install)?;
     let promtool = parts.run("promtool", prometheus::install)?;
     let (prometheus, program) = promtool.variable();
     format_and_lints(parts)?;
@@ -90,7 +91,9 @@ fn everything(parts: &mut Parts) -> Result<(), String> {
         vec![Beside { name: "simulation", commands: vec![simulate::built(&["--seeds", SEEDS])?] }];
     beside.push(Beside { name: "crash matrix", commands: crash_matrix::sample(&installed)? });
     beside.extend(chaos::short(&installed)?);
+    beside.extend(cluster::short(&installed)?);
     parts.side_by_side(beside)?;
+    clients::short(parts)?;
     let documentation = ["doc", "--workspace", "--no-deps"];
     parts
         .run("documentation", || step("documentation", &documentation, &[("RUSTDOCFLAGS", "-D warnings")]))?;

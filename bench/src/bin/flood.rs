@@ -51,9 +51,11 @@ fn main() -> Result<()> {
         );
         let loaded = load(&Sources::new().file("flood.toml", &file), ADDRESS_CHECKS)
             .map_err(|errors| errors.to_string())?;
-        Ok::<_, Box<dyn std::error::Error + Send + Sync>>(
-            server.block_on(Gateway::start(&loaded.config, metrics.clone()))?,
-        )
+        Ok::<_, Box<dyn std::error::Error + Send + Sync>>(server.block_on(Gateway::start(
+            &loaded.config,
+            Vec::new(),
+            metrics.clone(),
+        ))?)
     };
     let clients = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let limited = start("limited.db", LIMITS)?;

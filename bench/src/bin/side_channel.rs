@@ -66,7 +66,7 @@ async fn main() -> Result<ExitCode> {
              tenant_header = \"X-Tenant\"\ncaller_header = \"X-Caller\"\n{more}"
         );
         let loaded = load(&Sources::new().file("semel.toml", text), ADDRESS_CHECKS)?;
-        let gateway = Gateway::start(&loaded.config, metrics.clone()).await?;
+        let gateway = Gateway::start(&loaded.config, Vec::new(), metrics.clone()).await?;
         let samples = measure(gateway.address, questions).await?;
         trusted &= report(name, &samples);
         gateway.shut_down(std::future::pending()).await;

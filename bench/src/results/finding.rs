@@ -48,7 +48,7 @@ fn filters() -> [Filter; 3] {
 pub(super) async fn measure(store: &Arc<dyn Records>) -> Result<LookUpTimes> {
     let mut times = LookUpTimes::default();
     let known = sample::claim("known-1");
-    let operation = &known.scope.operation;
+    let operation = known.scope.operation();
     let filters = filters();
     for _ in 0..TIMES {
         for (number, times) in times.iter_mut().enumerate() {

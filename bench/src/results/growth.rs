@@ -366,8 +366,8 @@ fn lookups(curves: &[Curve]) -> Section {
         ),
         table,
         aims,
-        why: "Open records have small indexes of their own. Of settled records, a page reads at most 10,000 and a census \
-              a sample."
+        why: "Open records have small indexes of their own. Of settled records, a page reads at most 10,000 on PostgreSQL and \
+              2,000 on SQLite, and a census a sample."
             .into(),
         ..Section::default()
     }

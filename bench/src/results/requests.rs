@@ -40,6 +40,9 @@ const DUMP: &str = "callgrind";
 /// Settings that pass a request without a key through.
 const SETTINGS: &str = "[defaults]\nkey = \"optional\"\n";
 
+/// Note of requests of which every span is exported. The upstream takes the batches, too.
+const TRACED: &str = ", traced";
+
 /// Store of the gateway's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StoreKind {
@@ -106,11 +109,13 @@ pub async fn run(semel: &Path, form: Form) -> Result<Section> {
     let upstream = upstream().await?;
     let cluster = tokio::task::block_in_place(cluster)?;
     let mut counts = Vec::new();
-    for store in StoreKind::ALL {
-        let mut gateway = Counted::start(semel, upstream, store, &cluster).await?;
+    let traced = format!("{SETTINGS}[traces]\nendpoint = \"http://{upstream}/v1/traces\"\n");
+    let untraced = StoreKind::ALL.map(|store| (store, SETTINGS, ""));
+    for (store, settings, note) in untraced.into_iter().chain([(StoreKind::Memory, &*traced, TRACED)]) {
+        let mut gateway = Counted::start(semel, upstream, (store, settings), &cluster).await?;
         for kind in RequestKind::ALL {
             let each = gateway.count(kind, requests).await?;
-            let label = format!("{}, {}", kind.name(), store.name());
+            let label = format!("{}, {}{note}", kind.name(), store.name());
             println!("   {label}: {}", figure(each));
             counts.push((label, each));
         }
@@ -142,7 +147,7 @@ impl Counted {
     async fn start(
         semel: &Path,
         upstream: SocketAddr,
-        store: StoreKind,
+        (store, settings): (StoreKind, &str),
         cluster: &Cluster,
     ) -> Result<Counted> {
         let folder = TempDir::new()?;
@@ -159,7 +164,7 @@ impl Counted {
         command.arg("--tool=callgrind").arg(format!("--callgrind-out-file={DUMP}")).arg(semel).env_clear();
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).current_dir(folder.path());
         command.env("TOKIO_WORKER_THREADS", "1").env("RUST_LOG", "warn");
-        let serve = Serve::start_by(command, folder.path(), &store, upstream, SETTINGS).await?;
+        let serve = Serve::start_by(command, folder.path(), &store, upstream, settings).await?;
         Ok(Counted { serve, folder, dumps: 0, _database: database })
     }
 
@@ -253,7 +258,7 @@ fn section(counts: &[(String, f64)], baseline: &Baseline, requests: u64) -> Sect
         what: format!(
             "Instructions of `semel serve` for one request, by callgrind, in the mean of {}: everything between the two sockets, \
              without the kernel and without the database server. Requests come one at a time on one connection, to a gateway \
-             with one worker thread. A pass-through is a POST without a key.",
+             with one worker thread. A pass-through is a POST without a key. A traced request exports its spans to a collector.",
             count(requests),
         ),
         charts: vec![("requests.svg".into(), chart.svg())],

@@ -80,7 +80,7 @@ fn check_together(rules: &KeyRules, lines: &[&[u8]], found: &[Result<Idempotency
     for (one, other) in keys.iter().flat_map(|one| keys.iter().map(move |other| (one, other))) {
         let same = one.as_str() == other.as_str();
         assert_eq!(one == other, same);
-        assert_eq!(one.digest() == other.digest(), same);
+        assert!(!same || one.digest_prefix() == other.digest_prefix(), "one key has one prefix");
     }
 }
 

@@ -112,7 +112,7 @@ impl Lab {
         let loaded = load(&Sources::new().file("semel.toml", file), ADDRESS_CHECKS)
             .expect("the configuration can be used");
         let metrics = PrometheusBuilder::new().build_recorder().handle();
-        let gateway = Gateway::start(&loaded.config, metrics).await.expect("a gateway starts");
+        let gateway = Gateway::start(&loaded.config, Vec::new(), metrics).await.expect("a gateway starts");
         let front = match defect {
             Some(defect) if defect.place() == Place::Before => {
                 broken::before(defect, gateway.address, upstream).await

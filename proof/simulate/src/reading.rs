@@ -21,6 +21,7 @@ pub(crate) fn answered(at: i64, request: u64, reply: &Reply) -> Answered {
     let header = |name: &str| reply.headers.get(name).and_then(|value| value.to_str().ok());
     let document: serde_json::Value = serde_json::from_slice(&reply.body).unwrap_or_default();
     let is_problem = header("content-type") == Some("application/problem+json");
+    let named = document["operationId"].as_str().filter(|_| is_problem);
     let kept = reply.headers.iter().filter(|(name, _)| !FRESH.contains(&name.as_str()));
     let mut lines: Vec<String> =
         kept.map(|(name, value)| format!("{name}: {}", String::from_utf8_lossy(value.as_bytes()))).collect();
@@ -32,7 +33,7 @@ pub(crate) fn answered(at: i64, request: u64, reply: &Reply) -> Answered {
         request,
         status: reply.status.as_u16(),
         code: document["code"].as_str().filter(|_| is_problem).map(str::to_owned),
-        operation_id: header("idempotency-operation-id").map(str::to_owned),
+        operation_id: header("idempotency-operation-id").or(named).map(str::to_owned),
         replayed: header("idempotency-replayed") == Some("true"),
         expires: header("idempotency-expires").and_then(Timestamp::from_http_date).map(Timestamp::as_millis),
         digest: digest(&whole),

@@ -96,7 +96,7 @@ impl Server {
                 let answer = self.claim(&claim, before.as_ref());
                 self.acquired(&answer, node, &claim.attempt.token);
                 coverage.claimed(&claim, before.as_ref(), &answer, number);
-                let told = format!("claim {} {}", claim.scope.key.hash_prefix(), tell(&answer));
+                let told = format!("claim {} {}", claim.scope.key().hash_prefix(), tell(&answer));
                 Done { told, answer: Box::new(Ok::<_, StoreError>(answer)), ruled: None }
             }
             Statement::Apply(id, change) => {

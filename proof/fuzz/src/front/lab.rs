@@ -60,7 +60,7 @@ impl Lab {
             );
             let loaded = load(&Sources::new().file("semel.toml", file), ADDRESS_CHECKS).expect("it can be used");
             let metrics = PrometheusBuilder::new().build_recorder().handle();
-            Gateway::start(&loaded.config, metrics).await.expect("a gateway starts")
+            Gateway::start(&loaded.config, Vec::new(), metrics).await.expect("a gateway starts")
         });
         let mut lab = Lab { address: gateway.address, runtime, shared, at_rest: 0, _gateway: gateway };
         // This request creates everything that is created on first use.

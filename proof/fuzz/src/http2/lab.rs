@@ -99,7 +99,8 @@ impl Lab {
             let loaded =
                 load(&Sources::new().file("semel.toml", file), ADDRESS_CHECKS).expect("it can be used");
             let metrics = PrometheusBuilder::new().build_recorder().handle();
-            let gateway = Gateway::start(&loaded.config, metrics).await.expect("a gateway starts");
+            let gateway =
+                Gateway::start(&loaded.config, Vec::new(), metrics).await.expect("a gateway starts");
             let front = match reader {
                 Reader::NaiveOfRequests => naive.before(gateway.address, shared.leave.clone()).await,
                 Reader::Gateway | Reader::NaiveOfResponses => gateway.address,

@@ -101,7 +101,7 @@ async fn migrated(site: &mut Site<'_>, cell: Cell) -> Result<Migrated, String> {
         first.insert(key.to_owned(), site.must_pay(&gateway, key).await?.0);
     }
     gateway.kill();
-    site.set_variable(semel_faults::NEXT_SCHEMA, "1");
+    site.set_variable(semel_faults::NEXT_VERSION, "1");
     let site = &*site;
     let old = parts(site)?;
     let new = next(site, &old)?;
@@ -218,10 +218,10 @@ async fn refused(site: &Site<'_>, arguments: &[&str]) -> Result<Refused, String>
 async fn poison(site: &Site<'_>) -> Result<Vec<Refused>, String> {
     let serving = site.serving("semel.toml");
     let serving: Vec<&str> = serving.iter().map(String::as_str).collect();
-    site.change("UPDATE semel_schema SET version = 99")?;
+    site.change("UPDATE semel_schema SET version = 99, readable_from = 99")?;
     let mut all = vec![refused(site, &["migrate"]).await?, refused(site, &serving).await?];
     all.push(refused(site, &["sweep"]).await?);
-    site.change("UPDATE semel_schema SET version = 1")?;
+    site.change("UPDATE semel_schema SET version = 1, readable_from = 1")?;
     site.change("CREATE TABLE semel_next (somebody_else INTEGER)")?;
     all.push(refused(site, &["migrate"]).await?);
     all.push(refused(site, &serving).await?);
