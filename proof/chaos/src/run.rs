@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use semel_chaos::judgement::{Outcome, judge, read};
-use semel_checker::{Event, Tally};
 use semel_checker::event::{Quiet, Run};
+use semel_checker::{Event, Tally};
 
 use crate::looker::Looker;
 use crate::settings::{Options, SWEEP, millis, operations};
