@@ -9,8 +9,8 @@ use semel_core::policy::OnLeaseExpired;
 use semel_core::state::SettledBy;
 use semel_core::transition::{PhaseVerdict, Proof, Recorded, Refusal, Verdict, age};
 use semel_core::{
-    Attempt, AttemptToken, Decision, Event, Fence, FingerprintInput, Head, Policy, Reason, Reference, Start,
-    State, StateName, Terms, Timestamp, Write as Change, transition,
+    Attempt, AttemptToken, ClaimFence, Decision, Event, Fence, FingerprintInput, Head, Policy, Reason,
+    Reference, Start, State, StateName, Terms, Timestamp, Write as Change, transition,
 };
 
 use crate::root;
@@ -22,7 +22,8 @@ const LATER: Timestamp = Timestamp::from_millis(2_000_000);
 const MINE: AttemptToken = AttemptToken::from_bytes([1; 16]);
 const FRESH: AttemptToken = AttemptToken::from_bytes([2; 16]);
 
-const VARIANTS: [&str; 3] = ["claim, sent again", "claim by another request", "complete by a zombie"];
+const VARIANTS: [&str; 4] =
+    ["claim, store fenced", "claim, sent again", "claim by another request", "complete by a zombie"];
 
 /// Writes the drawing into the documents.
 pub(crate) fn write() -> Result<(), String> {
@@ -82,6 +83,7 @@ fn attempt(token: AttemptToken, body: &[u8]) -> Attempt {
         terms: Policy::default().terms(),
         start: Start::Now,
         reference: Reference::None,
+        fence: ClaimFence::Open,
     }
 }
 
@@ -104,6 +106,8 @@ fn events() -> Vec<(&'static str, Event)> {
         ),
         ("claim, sent again", Event::Claim(attempt(MINE, b""))),
         ("claim, reference taken", Event::Claim(Attempt { reference: Reference::Taken, ..fresh })),
+        ("claim, store fenced", Event::Claim(Attempt { fence: ClaimFence::Closed, ..fresh })),
+        ("claim, looked up first", Event::Claim(Attempt { fence: ClaimFence::LookUpFirst, ..fresh })),
         ("claim by another request", Event::Claim(attempt(FRESH, b"other"))),
         ("look", Event::Look { fingerprint: fresh.fingerprint }),
         ("start", Event::Start { fence, token: FRESH }),
@@ -120,6 +124,7 @@ fn events() -> Vec<(&'static str, Event)> {
         ("verdict: not executed", Event::resolve(Verdict::NotExecuted(Proof::Quarantine))),
         ("advance", Event::Advance),
         ("postpone", Event::Postpone { until: LATER, attempts: 0, counts: true }),
+        ("doubt", Event::Doubt),
         ("free", Event::Free),
         ("purge", Event::Purge),
     ]

@@ -176,6 +176,11 @@ impl Change {
         Change::of(event)
     }
 
+    /// Makes the outcome of a command that waits or runs unknown: the store was restored, and may have forgotten its end.
+    pub fn doubt() -> Change {
+        Change::of(Event::Doubt)
+    }
+
     /// Gives up a command that has not run, on an operator's request.
     pub fn free() -> Change {
         Change::of(Event::Free)

@@ -11,6 +11,7 @@ use crate::policy::{KeepRequest, OnLeaseExpired, Policy};
 use crate::record::Claim;
 use crate::request::StoredRequest;
 use crate::scope::{RecordId, Scope};
+use crate::store_fence::ClaimFence;
 use crate::trace::TraceContext;
 use crate::transition::{Attempt, Reference, Start};
 
@@ -108,6 +109,7 @@ impl Command {
                     Some(_) => Reference::Free,
                     None => Reference::None,
                 },
+                fence: ClaimFence::Open,
             },
             business_reference: self.business_reference.clone(),
             former: self.former.to_vec(),

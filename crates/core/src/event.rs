@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::fingerprint::Fingerprint;
 use crate::ids::AttemptToken;
 use crate::state::{Epoch, Fence, Head, Reason};
+use crate::store_fence::ClaimFence;
 use crate::terms::Terms;
 use crate::time::Timestamp;
 
@@ -22,6 +23,8 @@ pub struct Attempt {
     pub start: Start,
     /// State of the request's business reference.
     pub reference: Reference,
+    /// Effect of the store's fence on this claim.
+    pub fence: ClaimFence,
 }
 
 /// State of a request's business reference: a name from the client's business, such as an order number, that
@@ -149,6 +152,8 @@ pub enum Event {
         /// True for a new look-up; false for the end of one that was already counted.
         counts: bool,
     },
+    /// The store may have forgotten what became of the command: it was restored, and its fence is being lifted.
+    Doubt,
     /// An operator gives up a command that has not run.
     Free,
     /// An operator purges a settled command.
@@ -179,6 +184,7 @@ impl Event {
             | Event::Resolve { .. }
             | Event::ResolvePhase { .. }
             | Event::Postpone { .. }
+            | Event::Doubt
             | Event::Free
             | Event::Purge => None,
         }
@@ -209,6 +215,7 @@ impl Event {
             | Event::Defer { .. }
             | Event::Abandon { .. }
             | Event::Advance
+            | Event::Doubt
             | Event::Age => true,
             Event::Resolve { .. }
             | Event::ResolvePhase { .. }
@@ -388,6 +395,15 @@ pub enum Refusal {
         "the record was made by a program with another version of the fingerprint, which this one does not know"
     )]
     FingerprintVersion,
+    /// The store is fenced: it was restored, and may have forgotten that the command ran.
+    #[error("the store is fenced: it was restored, and may have forgotten that the command ran")]
+    StoreFenced,
+    /// The store may have forgotten phases of the command.
+    #[error(
+        "the store was restored, and may have forgotten phases of the command: settle the command as a whole, with the \
+         response that retries are to get"
+    )]
+    PhasesForgotten,
     /// A call of an attempt could still land.
     #[error("a call of it could still be in flight until {until}")]
     StillInFlight {

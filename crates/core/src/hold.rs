@@ -23,14 +23,26 @@ pub enum HoldTarget {
     Sink(String),
     /// Look-ups of the reconciler.
     Reconciler,
+    /// The whole store, which may have forgotten commands: it is fenced. See [`StoreFence`](crate::StoreFence).
+    Store,
+    /// Choice under a fence: the outcome of missing keys of this operation is unknown, and looked up before they run.
+    LookUpFirst(String),
+    /// Choice under a fence: missing keys of this operation run if they are provably younger than the fence.
+    YoungerKeys(String),
 }
 
 impl HoldTarget {
     /// The names of all kinds of targets.
-    pub const KINDS: [&'static str; 4] = ["operation", "tenant", "sink", "reconciler"];
+    pub const KINDS: [&'static str; 7] =
+        ["operation", "tenant", "sink", "reconciler", "store", "look-up-first", "younger-keys"];
 
-    /// Returns the target of this kind and name; `None` for an unknown kind, a missing or an unusable name. The reconciler
-    /// has the empty name.
+    /// Returns true if targets of this kind have a name.
+    pub fn is_named(kind: &str) -> bool {
+        !matches!(kind, "reconciler" | "store")
+    }
+
+    /// Returns the target of this kind and name; `None` for an unknown kind, a missing or an unusable name. The reconciler and
+    /// the store have the empty name.
     pub fn new(kind: &str, name: &str) -> Option<HoldTarget> {
         let is_name =
             !name.is_empty() && name.chars().count() <= MAX_NAME && !name.chars().any(char::is_control);
@@ -38,7 +50,10 @@ impl HoldTarget {
             ("operation", true) => Some(HoldTarget::Operation(name.to_owned())),
             ("tenant", true) => Some(HoldTarget::Tenant(name.to_owned())),
             ("sink", true) => Some(HoldTarget::Sink(name.to_owned())),
+            ("look-up-first", true) => Some(HoldTarget::LookUpFirst(name.to_owned())),
+            ("younger-keys", true) => Some(HoldTarget::YoungerKeys(name.to_owned())),
             ("reconciler", _) if name.is_empty() => Some(HoldTarget::Reconciler),
+            ("store", _) if name.is_empty() => Some(HoldTarget::Store),
             _ => None,
         }
     }
@@ -50,14 +65,21 @@ impl HoldTarget {
             HoldTarget::Tenant(_) => "tenant",
             HoldTarget::Sink(_) => "sink",
             HoldTarget::Reconciler => "reconciler",
+            HoldTarget::Store => "store",
+            HoldTarget::LookUpFirst(_) => "look-up-first",
+            HoldTarget::YoungerKeys(_) => "younger-keys",
         }
     }
 
-    /// Returns the name of the target; the reconciler has none.
+    /// Returns the name of the target; the reconciler and the store have none.
     pub fn name(&self) -> &str {
         match self {
-            HoldTarget::Operation(name) | HoldTarget::Tenant(name) | HoldTarget::Sink(name) => name,
-            HoldTarget::Reconciler => "",
+            HoldTarget::Operation(name)
+            | HoldTarget::Tenant(name)
+            | HoldTarget::Sink(name)
+            | HoldTarget::LookUpFirst(name)
+            | HoldTarget::YoungerKeys(name) => name,
+            HoldTarget::Reconciler | HoldTarget::Store => "",
         }
     }
 }
@@ -118,7 +140,7 @@ mod tests {
     #[test]
     fn targets_round_trip_through_kind_and_name() {
         for kind in HoldTarget::KINDS {
-            let name = if kind == "reconciler" { "" } else { "payments.create" };
+            let name = if HoldTarget::is_named(kind) { "payments.create" } else { "" };
             let target = HoldTarget::new(kind, name).expect("it is a target");
             assert_eq!((target.kind(), target.name()), (kind, name));
         }
@@ -129,9 +151,14 @@ mod tests {
     #[test]
     fn unknown_kinds_and_unusable_names_are_no_targets() {
         let long = "x".repeat(MAX_NAME + 1);
-        for (kind, name) in
-            [("operation", ""), ("tenant", "a\nb"), ("sink", &long), ("reconciler", "x"), ("caller", "x")]
-        {
+        for (kind, name) in [
+            ("operation", ""),
+            ("tenant", "a\nb"),
+            ("sink", &long),
+            ("reconciler", "x"),
+            ("store", "x"),
+            ("caller", "x"),
+        ] {
             assert_eq!(HoldTarget::new(kind, name), None, "{kind} {name}");
         }
     }

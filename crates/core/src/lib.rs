@@ -52,6 +52,7 @@ pub mod sealing;
 pub mod state;
 pub mod store;
 pub mod store_error;
+pub mod store_fence;
 pub mod terms;
 pub mod text;
 pub mod tier;
@@ -93,6 +94,7 @@ pub use store::{
     StoreAnswer, UnreadableRecord, Upkeep,
 };
 pub use store_error::StoreError;
+pub use store_fence::{ClaimFence, StoreFence};
 pub use terms::Terms;
 pub use tier::{Tier, TierTooLow};
 pub use time::{BootTime, Clock, SteadyClock, SystemClock, Timestamp};

@@ -80,6 +80,7 @@ impl Settler {
             | Event::ResolvePhase { .. }
             | Event::Postpone { .. }
             | Event::Free
+            | Event::Doubt
             | Event::Purge => Settler::Nobody,
         }
     }

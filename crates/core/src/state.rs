@@ -252,11 +252,13 @@ pub enum Reason {
     Expired,
     /// An operator purged the command.
     Purged,
+    /// The store was restored, and may have forgotten what became of the command.
+    StoreRestored,
 }
 
 impl Reason {
     /// Every reason.
-    pub const ALL: [Reason; 23] = [
+    pub const ALL: [Reason; 24] = [
         Reason::Claimed,
         Reason::Started,
         Reason::Deferred,
@@ -280,6 +282,7 @@ impl Reason {
         Reason::Resumed,
         Reason::Expired,
         Reason::Purged,
+        Reason::StoreRestored,
     ];
 
     /// Returns the outcome code in columns, JSON and logs.
@@ -308,6 +311,7 @@ impl Reason {
             Reason::Resumed => "resumed",
             Reason::Expired => "expired",
             Reason::Purged => "purged",
+            Reason::StoreRestored => "store_restored",
         }
     }
 
@@ -324,7 +328,8 @@ impl Reason {
             | Reason::LeaseExpired
             | Reason::DeferralExpired
             | Reason::MessageDead
-            | Reason::NeverStarted => true,
+            | Reason::NeverStarted
+            | Reason::StoreRestored => true,
             Reason::Claimed
             | Reason::Started
             | Reason::Deferred
@@ -430,6 +435,12 @@ impl Head {
         matches!(self.reason, Reason::Deferred | Reason::DeferralExpired | Reason::MessageDead)
     }
 
+    /// Returns true if the outcome is unknown because the store may have forgotten attempts at the command: an attempt's own
+    /// word that nothing ran says nothing about them.
+    pub const fn is_in_doubt(&self) -> bool {
+        matches!((self.state, self.reason), (State::Unknown { .. }, Reason::StoreRestored))
+    }
+
     /// Returns the head of this command in another state.
     pub const fn moved(self, state: State, reason: Reason) -> Head {
         Head { state, reason, ..self }
@@ -466,7 +477,7 @@ mod tests {
         let every = every!(Reason:
             Claimed Started Deferred PartlyDone Answered NotExecuted ServerError HandlerUnsure TimedOut BrokeOff
             Panicked ShutDown LeaseExpired DeferralExpired MessageDead NeverStarted ClaimUnconfirmed VerdictExecuted
-            VerdictNotExecuted VerdictDeduplicated Resumed Expired Purged
+            VerdictNotExecuted VerdictDeduplicated Resumed Expired Purged StoreRestored
         );
         assert_eq!(every, Reason::ALL);
     }

@@ -12,6 +12,7 @@ pub use crate::event::{
 };
 use crate::policy::OnLeaseExpired;
 use crate::state::{Epoch, Fence, Head, Reason, SettledBy, State};
+use crate::store_fence::ClaimFence;
 use crate::terms::Terms;
 use crate::time::Timestamp;
 
@@ -38,7 +39,7 @@ pub fn transition(head: Option<&Head>, event: &Event, now: Timestamp) -> Transit
         (_, Some(after)) => Write::Update(after),
         (Some(_), None) => Write::Delete,
     };
-    let (reference, request) = (reference(before, aged, after, event), request(before, aged, after));
+    let (reference, request) = (reference(before, aged, after, event), request(before, aged, after, event));
     let lapse = before.filter(|_| write != Write::Keep).and_then(|before| lapse(&before, aged.as_ref()));
     Transition { write, reference, request, decision, lapse }
 }
@@ -58,12 +59,13 @@ fn lapse(before: &Head, aged: Option<&Head>) -> Option<Lapse> {
 
 /// Returns the write to the request. It is stored when its command is acquired, and kept as long as a worker
 /// may have to start or resume the command, or as its terms ask for.
-fn request(before: Option<Head>, aged: Option<Head>, after: Option<Head>) -> RequestWrite {
+fn request(before: Option<Head>, aged: Option<Head>, after: Option<Head>, event: &Event) -> RequestWrite {
     let kept = |head: Option<Head>| head.is_some_and(|head| head.keeps_request());
     // An unknown command without a stored request never had one.
     let acquired = !kept(aged)
         && kept(after)
-        && !after.is_some_and(|after| matches!(after.state, State::Unknown { .. }));
+        && (matches!(event, Event::Claim(_))
+            || !after.is_some_and(|after| matches!(after.state, State::Unknown { .. })));
     match (kept(before), kept(after)) {
         (_, true) if acquired => RequestWrite::Store,
         (true, false) => RequestWrite::Erase,
@@ -187,8 +189,15 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
             State::Succeeded { .. } | State::FailedFinal { .. } => keep(Decision::Replay),
             // A claim overtaken by its own release: no executor is left to run it.
             State::FailedRetryable { .. } if head.token == attempt.token => keep(Decision::Vacant),
+            State::FailedRetryable { .. } if attempt.fence == ClaimFence::Closed => {
+                keep(Decision::Refused(Refusal::StoreFenced))
+            }
             State::FailedRetryable { .. } if attempt.reference == Reference::Taken => {
                 keep(Decision::Duplicate)
+            }
+            State::FailedRetryable { .. } if attempt.fence == ClaimFence::LookUpFirst => {
+                let (head, _) = acquired_again(head, attempt, now);
+                (head.map(|head| in_doubt(head, now)), Decision::Reconcile)
             }
             State::FailedRetryable { .. } => acquired_again(head, attempt, now),
             State::Unknown { .. } => keep(Decision::Reconcile),
@@ -268,8 +277,10 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
             | State::Succeeded { .. }
             | State::Expired { .. } => keep(Decision::Fenced),
         },
-        // No word undoes the committed part of a deferred command.
-        Event::Release { .. } | Event::Requeue { .. } if head.is_left_to_a_message() => {
+        // No word undoes the committed part of a deferred command, or speaks for an attempt that the store has forgotten.
+        Event::Release { .. } | Event::Requeue { .. }
+            if head.is_left_to_a_message() || head.is_in_doubt() =>
+        {
             keep(Decision::Fenced)
         }
         Event::Release { reason, .. } => match head.state {
@@ -342,8 +353,23 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
             }
         },
         Event::Age => keep(Decision::Idle),
+        // The store may have forgotten that a worker started or ended it. A command that depends on its message is settled by it.
+        Event::Doubt => match head.state {
+            State::Claimed { .. } => apply(in_doubt(head, now)),
+            State::Processing { .. } if head.reason != Reason::Deferred => apply(in_doubt(head, now)),
+            State::Processing { .. }
+            | State::Succeeded { .. }
+            | State::FailedFinal { .. }
+            | State::FailedRetryable { .. }
+            | State::Unknown { .. }
+            | State::Expired { .. } => keep(Decision::Idle),
+        },
+        // Phases after the recorded ones may have run.
+        Event::ResolvePhase { .. } if head.is_in_doubt() => keep(Decision::Refused(Refusal::PhasesForgotten)),
         // Evidence about the whole says nothing about its open call, nor about the phases after that.
-        Event::Resolve { .. } if head.is_phased() => keep(Decision::Refused(Refusal::InPhases)),
+        Event::Resolve { .. } if head.is_phased() && !head.is_in_doubt() => {
+            keep(Decision::Refused(Refusal::InPhases))
+        }
         Event::ResolvePhase { epoch, verdict, seen, within, recorded } => match head.state {
             State::Unknown { .. } if !head.is_phased() => keep(Decision::Refused(Refusal::NotOpen)),
             State::Unknown { .. } if head.epoch != epoch => {
@@ -509,7 +535,14 @@ fn proves_an_effect_of(head: &Head, about: About) -> bool {
 
 fn decide_without_record(event: &Event, now: Timestamp) -> (Option<Head>, Decision) {
     match *event {
+        Event::Claim(attempt) if attempt.fence == ClaimFence::Closed => {
+            (None, Decision::Refused(Refusal::StoreFenced))
+        }
         Event::Claim(attempt) if attempt.reference == Reference::Taken => (None, Decision::Duplicate),
+        Event::Claim(attempt) if attempt.fence == ClaimFence::LookUpFirst => {
+            let (head, _) = acquired(attempt, 1, now);
+            (head.map(|head| in_doubt(head, now)), Decision::Reconcile)
+        }
         Event::Claim(attempt) => acquired(attempt, 1, now),
         Event::Look { .. } => (None, Decision::Vacant),
         Event::Start { .. }
@@ -520,7 +553,7 @@ fn decide_without_record(event: &Event, now: Timestamp) -> (Option<Head>, Decisi
         | Event::Requeue { .. }
         | Event::Defer { .. }
         | Event::Abandon { .. } => (None, Decision::Fenced),
-        Event::Advance | Event::Age => (None, Decision::Idle),
+        Event::Advance | Event::Age | Event::Doubt => (None, Decision::Idle),
         Event::Resolve { .. }
         | Event::ResolvePhase { .. }
         | Event::Postpone { .. }
@@ -530,7 +563,7 @@ fn decide_without_record(event: &Event, now: Timestamp) -> (Option<Head>, Decisi
 }
 
 fn acquired(attempt: Attempt, epoch: Epoch, now: Timestamp) -> (Option<Head>, Decision) {
-    let Attempt { fingerprint, token, terms, start, reference: _ } = attempt;
+    let Attempt { fingerprint, token, terms, start, reference: _, fence: _ } = attempt;
     let fingerprint = fingerprint.recorded();
     let (state, decision) = match start {
         Start::Now => {
@@ -611,6 +644,11 @@ fn deferral_expired(head: Head, now: Timestamp) -> Head {
     let quarantine_until = Timestamp::MAX;
     let state = State::Unknown { since: now, reconcile_after: now, attempts: 0, quarantine_until };
     head.moved(state, Reason::DeferralExpired)
+}
+
+/// Makes the outcome unknown, since the store may have forgotten attempts at the command.
+fn in_doubt(head: Head, now: Timestamp) -> Head {
+    unknown(Head { earlier_may_have_run: true, ..head }, Reason::StoreRestored, now)
 }
 
 fn unknown(head: Head, reason: Reason, now: Timestamp) -> Head {

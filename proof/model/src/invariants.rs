@@ -288,6 +288,7 @@ fn fence_of(event: &Event) -> Option<semel_core::Fence> {
         | Event::Resolve { .. }
         | Event::ResolvePhase { .. }
         | Event::Postpone { .. }
+        | Event::Doubt
         | Event::Free
         | Event::Purge => None,
     }

@@ -246,6 +246,7 @@ pub(crate) fn name(event: &Event) -> &'static str {
         Event::Resolve { .. } => "resolve",
         Event::ResolvePhase { .. } => "resolve phase",
         Event::Postpone { .. } => "postpone",
+        Event::Doubt => "doubt",
         Event::Free => "free",
         Event::Purge => "purge",
     }

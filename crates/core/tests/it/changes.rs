@@ -37,6 +37,7 @@ fn all() -> Vec<(Change, Event, Option<StoredResult>, bool)> {
         (Change::resolve_not_executed(Proof::Quarantine), not_executed(None), None, false),
         (Change::postpone(AT, 4), postponed(true), None, false),
         (Change::put_off(AT, 4), postponed(false), None, false),
+        (Change::doubt(), Event::Doubt, None, true),
         (Change::free(), Event::Free, None, false),
         (Change::purge(), Event::Purge, None, false),
     ]

@@ -7,8 +7,8 @@ use semel_core::transition::{
     PhaseVerdict, Proof, Recorded, ReferenceWrite, Refusal, RequestWrite, Verdict, age,
 };
 use semel_core::{
-    Attempt, AttemptToken, Decision, Event, Fingerprint, Head, Policy, Reason, Reference, Start, State,
-    StateName, Terms, Timestamp, Write, transition,
+    Attempt, AttemptToken, ClaimFence, Decision, Event, Fingerprint, Head, Policy, Reason, Reference, Start,
+    State, StateName, Terms, Timestamp, Write, transition,
 };
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000_000);
@@ -28,7 +28,7 @@ fn attempt(token: AttemptToken, on_lease_expired: OnLeaseExpired) -> Attempt {
         OnLeaseExpired::Resume => Start::Resumable(WITHIN),
         OnLeaseExpired::Unknown | OnLeaseExpired::Rerun => Start::Now,
     };
-    Attempt { fingerprint, token, terms, start, reference: Reference::Free }
+    Attempt { fingerprint, token, terms, start, reference: Reference::Free, fence: ClaimFence::Open }
 }
 
 fn claimed(on_lease_expired: OnLeaseExpired) -> Head {

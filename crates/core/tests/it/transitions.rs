@@ -12,8 +12,8 @@ use semel_core::transition::{
     Verdict, age,
 };
 use semel_core::{
-    About, Attempt, AttemptToken, Decision, Event, Fence, Fingerprint, FingerprintInput, Head, Lapse, Policy,
-    Reason, Reference, Start, State, StateName, Terms, Timestamp, Write, transition,
+    About, Attempt, AttemptToken, ClaimFence, Decision, Event, Fence, Fingerprint, FingerprintInput, Head,
+    Lapse, Policy, Reason, Reference, Start, State, StateName, Terms, Timestamp, Write, transition,
 };
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000_000);
@@ -40,7 +40,8 @@ fn fingerprint(body: &str) -> Fingerprint {
 
 fn attempt(token: AttemptToken, body: &str) -> Attempt {
     let terms = Policy::default().terms();
-    Attempt { fingerprint: fingerprint(body), token, terms, start: Start::Now, reference: Reference::None }
+    let (reference, fence) = (Reference::None, ClaimFence::Open);
+    Attempt { fingerprint: fingerprint(body), token, terms, start: Start::Now, reference, fence }
 }
 
 fn head(state: State) -> Head {
@@ -93,6 +94,8 @@ fn cell(before: Option<Head>, event: &Event) -> String {
         Decision::Refused(Refusal::InPhases) => "H",
         Decision::Refused(Refusal::NotOpen) => "L",
         Decision::Refused(Refusal::FingerprintVersion) => "K",
+        Decision::Refused(Refusal::StoreFenced) => "S",
+        Decision::Refused(Refusal::PhasesForgotten) => "G",
         Decision::Idle => "I",
         Decision::Duplicate => "D",
     };
@@ -121,6 +124,7 @@ fn table() -> Vec<(&'static str, Event, &'static str)> {
     let after = Duration::from_secs(9);
     let claim = |token, body| Event::Claim(attempt(token, body));
     let taken = Event::Claim(Attempt { reference: Reference::Taken, ..attempt(FRESH, "body") });
+    let under = |fence| Event::Claim(Attempt { fence, ..attempt(FRESH, "body") });
     let for_worker =
         Event::Claim(Attempt { start: Start::Within(Duration::from_secs(9)), ..attempt(FRESH, "body") });
     let look = |body| Event::Look { fingerprint: fingerprint(body) };
@@ -135,6 +139,8 @@ fn table() -> Vec<(&'static str, Event, &'static str)> {
         ("claim",          claim(FRESH, "body"),              "X>proc W W R R R R X>proc C E"),
         ("claim for later", for_worker,                       "W>clai W W R R R R W>clai C E"),
         ("claim, reference taken", taken,                      "D W W R R R R D C E"),
+        ("claim, fenced",  under(ClaimFence::Closed),         "S W W R R R R S C E"),
+        ("claim, looked up first", under(ClaimFence::LookUpFirst), "C>unkn W W R R R R C>unkn C E"),
         ("claim again",    claim(MINE, "body"),               "X>proc W X R R R R V C E"),
         ("claim other",    claim(FRESH, "other"),             "X>proc M M M M M M M M M"),
         ("look",           look("body"),                      "V W W R R R R V C E"),
@@ -176,6 +182,7 @@ fn table() -> Vec<(&'static str, Event, &'static str)> {
         ("tombstone now",  about(TOMBSTONE, EPOCH),                         "Z N N N N N N N A>retr N"),
         ("postpone",       Event::Postpone { until: later(9), attempts: 0, counts: true }, "Z N N N N N N N A>unkn N"),
         ("postpone late",  Event::Postpone { until: later(9), attempts: 7, counts: true }, "Z N N N N N N N O N"),
+        ("doubt",          Event::Doubt,                      "I A>unkn A>unkn I I I I I I I"),
         ("free",           Event::Free,                       "Z A>none N N N N N A>none N N"),
         ("purge",          Event::Purge,                      "Z N N A>expi A>expi A>expi A>expi N N A>expi"),
     ];
@@ -235,6 +242,7 @@ fn every_event_has_its_tabulated_result_for_phased_or_deferred_commands() {
         ("not executed",  not_executed(Proof::Quarantine),                   "H H N Q"),
         ("deduplicated",  not_executed(Proof::ProviderDeduplicates),         "H H N Q"),
         ("tombstone",     not_executed(Proof::ProviderTombstone),            "H H N Q"),
+        ("doubt",         Event::Doubt,                                      "A>unkn A>unkn I I"),
         ("free",          Event::Free,                                       "N N N N"),
         ("purge",         Event::Purge,                                      "N N N N"),
     ];
@@ -258,6 +266,56 @@ fn every_event_has_its_tabulated_result_for_phased_or_deferred_commands() {
     let given_up =
         long_running().map(|(_, head)| age(head, later(99)).map(|aged| aged.state.name())).to_vec();
     assert_eq!(given_up, [Some(StateName::Unknown); 4], "something may have happened in each");
+}
+
+/// Returns every event that settles or frees an unknown command, with the result for one that a restored store may have
+/// forgotten attempts of.
+#[test]
+fn of_a_forgotten_command_only_its_executor_or_evidence_about_the_whole_says_more() {
+    let claim = Event::Claim(Attempt { fence: ClaimFence::LookUpFirst, ..attempt(MINE, "body") });
+    let Write::Create(looked_up) = transition(None, &claim, NOW).write else { panic!("it has a record") };
+    assert!(looked_up.is_in_doubt() && looked_up.may_have_run() && !looked_up.left_nothing());
+    let phased = Terms { on_lease_expired: OnLeaseExpired::Resume, ..looked_up.terms };
+    let (mine, reason, after) = (looked_up.fence(), Reason::ClaimUnconfirmed, Duration::ZERO);
+    let phase = |verdict| Event::ResolvePhase {
+        epoch: 1,
+        verdict,
+        seen: None,
+        within: after,
+        recorded: Recorded { fits: true, has_input: true },
+    };
+    let quarantine = Event::resolve(Verdict::NotExecuted(Proof::Quarantine));
+    #[rustfmt::skip]
+    let table = [
+        ("complete",         Event::Complete { fence: mine },                   "A>succ"),
+        ("release",          Event::Release { fence: mine, reason },            "F"),
+        ("requeue",          Event::Requeue { fence: mine, reason, after },     "F"),
+        ("executed",         Event::resolve(Verdict::Succeeded),                "A>succ"),
+        ("failed",           Event::resolve(Verdict::FailedFinal),              "A>fail"),
+        ("not executed",     quarantine,                                        "Q"),
+        ("tombstone",        Event::resolve(Verdict::NotExecuted(Proof::ProviderTombstone)), "A>retr"),
+        ("free",             Event::Free,                                       "N"),
+        ("claim again",      claim,                                             "C"),
+    ];
+    for head in [looked_up, Head { terms: phased, ..looked_up }] {
+        for (name, event, expected) in table {
+            assert_eq!(cell(Some(head), &event), expected, "{name}");
+        }
+        let waited = NOW.plus(head.terms.quarantine);
+        assert_eq!(transition(Some(&head), &quarantine, waited).decision, Decision::Applied);
+    }
+    let phased = Head { terms: phased, ..looked_up };
+    for verdict in [PhaseVerdict::Executed, PhaseVerdict::NothingOpen] {
+        assert_eq!(cell(Some(phased), &phase(verdict)), "G", "{verdict:?}");
+    }
+}
+
+#[test]
+fn a_fenced_claim_forgets_a_record_whose_time_is_over_and_begins_nothing() {
+    let fenced = Event::Claim(Attempt { fence: ClaimFence::Closed, ..attempt(FRESH, "body") });
+    let settled = head(State::Succeeded { expires_at: later(60), settled_by: SettledBy::Executor });
+    let step = transition(Some(&settled), &fenced, later(60));
+    assert_eq!((step.decision, step.write), (Decision::Refused(Refusal::StoreFenced), Write::Delete));
 }
 
 #[test]
@@ -869,7 +927,7 @@ fn events() -> impl Strategy<Value = (u64, Event)> {
     let reruns =
         prop::sample::select(vec![OnLeaseExpired::Unknown, OnLeaseExpired::Rerun, OnLeaseExpired::Resume]);
     let tombstones = prop::option::of(Just(Duration::from_secs(500)));
-    (0..60_u64, 0..21_u8, tokens, 1..6_u32, bodies, reruns, tombstones, any::<bool>()).prop_map(
+    (0..60_u64, 0..24_u8, tokens, 1..6_u32, bodies, reruns, tombstones, any::<bool>()).prop_map(
         |(seconds, which, token, epoch, body, on_lease_expired, tombstone_ttl, keep_request)| {
             let fence = Fence { epoch, token };
             let reason = Reason::Answered;
@@ -921,6 +979,15 @@ fn events() -> impl Strategy<Value = (u64, Event)> {
                     recorded: Recorded { fits: seconds % 7 > 0, has_input: seconds % 2 == 0 },
                 },
                 19 => Event::Release { fence, reason: Reason::PartlyDone },
+                20 => Event::Doubt,
+                21 => Event::Claim(Attempt { fence: ClaimFence::Closed, ..attempt }),
+                22 => {
+                    let start = match on_lease_expired {
+                        OnLeaseExpired::Resume => Start::Resumable(Duration::from_secs(90)),
+                        OnLeaseExpired::Unknown | OnLeaseExpired::Rerun => Start::Now,
+                    };
+                    Event::Claim(Attempt { fence: ClaimFence::LookUpFirst, start, ..attempt })
+                }
                 _ => Event::Purge,
             };
             (seconds, event)
