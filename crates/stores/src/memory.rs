@@ -20,8 +20,8 @@ use semel_core::{
     Evidence, Filter, Formats, Hold, HoldChange, HoldTarget, Holder, Holds, Item, Note, NoteTaken,
     OperationId, OperationName, Outbox, Principal, Progress, Record, RecordId, RecordPage, Records,
     Reference, ReferenceEntry, Snapshot, State, Statement, SteadyClock, StepKind, Store, StoreAnswer,
-    StoreError, StoreId, StoredRequest, StoredResult, Tier, Timestamp, Upkeep, Waiting, WaitingFilter,
-    WaitingPage, transition,
+    StoreError, StoreFence, StoreId, StoredRequest, StoredResult, Tier, Timestamp, Upkeep, Waiting,
+    WaitingFilter, WaitingPage, transition,
 };
 
 use crate::contested::contested;
@@ -125,6 +125,10 @@ impl Tables {
         let mut attempt = claim.attempt;
         if other.is_some() {
             attempt.reference = Reference::Taken;
+        }
+        let holds = self.holds.values().map(|hold| (&hold.target, hold.since));
+        if let Some(fence) = StoreFence::of(holds) {
+            attempt.fence = fence.on(claim, own, now);
         }
         let answer = self.change(id, &Event::Claim(attempt), Some(claim), None, None, now);
         StoreAnswer { holder: other.filter(|_| answer.decision == Decision::Duplicate), ..answer }

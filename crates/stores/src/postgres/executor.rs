@@ -54,6 +54,11 @@ impl SqlRow {
         }
     }
 
+    /// Returns the integer in the last column, if there is one.
+    pub(super) fn last_int(&self) -> Option<i64> {
+        self.int(self.0.len().checked_sub(1)?)
+    }
+
     /// Returns the text in this column, if there is one.
     pub(super) fn text(&self, column: usize) -> Option<&str> {
         match self.0.get(column) {

@@ -6,11 +6,12 @@ use semel_core::{Claim, Event, Record, StoreAnswer, Timestamp};
 use super::clock::now;
 use super::errors::DbError;
 use super::executor::{Executor, SqlValue};
+use super::holds::not_fenced;
 use super::session::reset_lock_timeout;
 use crate::columns::RecordColumns;
 
 /// Inserts the record unless there is one under any name of its operation, and takes its business reference
-/// unless another command holds it.
+/// unless another command holds it. Inserts nothing while the store is fenced.
 const FIRST: &str = concat!(
     "WITH record AS (
          INSERT INTO semel_records (
@@ -21,7 +22,9 @@ const FIRST: &str = concat!(
              n.now, n.now, n.now::text || $20, $21
          FROM ",
     now!(),
-    "    WHERE NOT EXISTS (SELECT 1 FROM semel_records WHERE id = ANY($22))
+    "    WHERE ",
+    not_fenced!(),
+    "        AND NOT EXISTS (SELECT 1 FROM semel_records WHERE id = ANY($22))
              AND NOT EXISTS (
                  SELECT 1 FROM semel_references
                  WHERE tenant = $4 AND operation = ANY($23) AND reference = $24 AND NOT given_back)

@@ -8,6 +8,7 @@ use semel_core::{AttemptToken, Ids, Note, OperationId, RandomIds, Record, Record
 use super::clock::now;
 use super::errors::DbError;
 use super::executor::{Executor, SqlRow, SqlValue};
+use super::holds::not_fenced;
 use super::known::KnownCompletion;
 use super::link::Link;
 use super::queries::{
@@ -35,13 +36,17 @@ const INSERT: &str = concat!(
              trace
          ), ",
     now!(),
+    " WHERE ",
+    not_fenced!(),
     " ORDER BY i.id ON CONFLICT DO NOTHING RETURNING id, token, created_at"
 );
 
 const GET: &str = concat!(
     "SELECT n.now, ",
     record_columns!(),
-    " FROM ",
+    ", CASE WHEN ",
+    not_fenced!(),
+    " THEN 0 ELSE 1 END::bigint FROM ",
     now!(),
     " LEFT JOIN semel_records ON id = ANY($2)"
 );
@@ -174,6 +179,8 @@ pub(super) fn were_completed(rows: &[SqlRow]) -> HashMap<RecordId, Timestamp> {
 pub(super) struct Read {
     pub(super) now: Timestamp,
     pub(super) found: HashMap<RecordId, Result<Versioned, DbError>>,
+    /// True if the store is fenced: claims are decided one by one.
+    pub(super) is_fenced: bool,
 }
 
 /// Reads many records.
@@ -182,6 +189,7 @@ pub(super) async fn get(link: &mut Link, ids: &[RecordId], offset: i64) -> Resul
     let rows = link.query(GET, &[SqlValue::Int(Some(offset)), SqlValue::BytesList(wanted)]).await?;
     let now = rows.first().and_then(|row| row.int(0));
     let now = now.ok_or_else(|| DbError::unreadable("now", "there is no time"))?;
+    let is_fenced = rows.first().is_some_and(|row| row.last_int() == Some(1));
     let mut found = HashMap::new();
     for row in rows {
         let Some(id) = id(&row, 1) else { continue };
@@ -189,7 +197,7 @@ pub(super) async fn get(link: &mut Link, ids: &[RecordId], offset: i64) -> Resul
             found.insert(id, record);
         }
     }
-    Ok(Read { now: Timestamp::from_millis(now), found })
+    Ok(Read { now: Timestamp::from_millis(now), found, is_fenced })
 }
 
 /// Returns the id in this column of a row.

@@ -2,7 +2,10 @@
 
 use async_trait::async_trait;
 use semel_core::hold::MAX_HOLDS;
-use semel_core::{Hold, HoldChange, HoldTarget, Holds, Ids, Note, RandomIds, StoreError, Timestamp};
+use semel_core::{
+    Attempt, Claim, Hold, HoldChange, HoldTarget, Holds, Ids, Note, RandomIds, Record, StoreError,
+    StoreFence, Timestamp,
+};
 
 use super::errors::DbError;
 use super::executor::{Executor, SqlRow, SqlValue};
@@ -14,6 +17,18 @@ use crate::columns::hold_target;
 /// Lists the holds in force, in the order of bytes, whatever the database's collation is.
 const HOLDS: &str = "
     SELECT kind, name, since, who, why FROM semel_holds ORDER BY kind COLLATE \"C\", name COLLATE \"C\"";
+
+/// Lists the holds that make the store's fence.
+const FENCE: &str =
+    "SELECT kind, name, since FROM semel_holds WHERE kind IN ('store', 'look-up-first', 'younger-keys')";
+
+/// Condition of a statement that is skipped while the store is fenced.
+macro_rules! not_fenced {
+    () => {
+        "NOT EXISTS (SELECT 1 FROM semel_holds WHERE kind = 'store')"
+    };
+}
+pub(super) use not_fenced;
 
 /// Lets one process at a time change the holds, so that their number is not exceeded. Reads go on.
 const LOCK_HOLDS: &str = "LOCK TABLE semel_holds IN SHARE ROW EXCLUSIVE MODE";
@@ -113,6 +128,26 @@ fn values<'a>(target: &'a HoldTarget, note: &'a Note, now: Timestamp) -> Vec<Sql
         SqlValue::Text(Some(target.kind())),
         SqlValue::Text(Some(target.name())),
     ]
+}
+
+/// Returns the claim with the effect of the store's fence on it, if the store is fenced.
+pub(super) async fn under_fence(
+    db: &mut impl Executor,
+    claim: &Claim,
+    before: Option<&Record>,
+    now: Timestamp,
+) -> Result<Option<Claim>, DbError> {
+    let rows = db.query(FENCE, &[]).await?;
+    let target = |row: &SqlRow| {
+        let target = hold_target(row.text(0).unwrap_or_default(), row.text(1).unwrap_or_default())?;
+        Some((target, Timestamp::from_millis(row.int(2).unwrap_or(0))))
+    };
+    let holds: Vec<(HoldTarget, Timestamp)> = rows.iter().filter_map(target).collect();
+    let fence = StoreFence::of(holds.iter().map(|(target, since)| (target, *since)));
+    Ok(fence.map(|fence| {
+        let attempt = Attempt { fence: fence.on(claim, before, now), ..claim.attempt };
+        Claim { attempt, ..claim.clone() }
+    }))
 }
 
 fn hold(row: &SqlRow) -> Option<Hold> {

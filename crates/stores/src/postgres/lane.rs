@@ -305,6 +305,10 @@ impl Lane {
         };
         let mut decided: Vec<Decided<'_>> = Vec::new();
         let mut again = later;
+        let (fenced, pending): (Vec<Pending>, Vec<Pending>) = pending
+            .into_iter()
+            .partition(|pending| read.is_fenced && matches!(pending.job.work, Work::Claim(_)));
+        again.extend(self.one_by_one(link, fenced).await);
         let mut written = HashSet::new();
         for pending in pending {
             match decide(pending, &read, &mut written) {

@@ -4,9 +4,9 @@
 //! write that changes no row lost to another process, and the record is read again.
 
 use semel_core::{
-    AttemptToken, AuditEntry, AuditId, Change, Claim, Decision, Event, Holder, Ids, Note, NoteTaken,
-    OpenCall, OperationId, Principal, RandomIds, Record, RecordId, Reference, StoreAnswer, StoredRequest,
-    StoredResult, Timestamp, Transition, Write,
+    Attempt, AttemptToken, AuditEntry, AuditId, Change, Claim, ClaimFence, Decision, Event, Holder, Ids,
+    Note, NoteTaken, OpenCall, OperationId, Principal, RandomIds, Record, RecordId, Reference, Start,
+    StoreAnswer, StoredRequest, StoredResult, Terms, Timestamp, Transition, Write,
     transition::{ReferenceWrite, RequestWrite, age, transition},
 };
 
@@ -14,6 +14,7 @@ use super::clock::{now, steady};
 use super::errors::DbError;
 use super::executor::{Executor, SqlRow, SqlValue};
 use super::first::{FirstTry, first, first_values, fresh, try_first};
+use super::holds::{not_fenced, under_fence};
 use super::rows::{Versioned, record, record_columns};
 use super::session::{commit_as_begun, is_joined, reset_lock_timeout};
 use super::steps;
@@ -35,6 +36,8 @@ macro_rules! insert {
                  n.now, n.now, n.now, n.now::text || $20, $21, n.now + $22, n.now + $23, $24
              FROM ",
             now!(),
+            " WHERE $25 = 1 OR ",
+            not_fenced!(),
             " ON CONFLICT DO NOTHING RETURNING ",
             $($returning),*
         )
@@ -178,10 +181,12 @@ pub type Attempted = Result<Option<StoreAnswer>, DbError>;
 /// `offset` moves the database's time, for tests.
 pub async fn claim<E: Executor>(db: &mut E, claim: &Claim, offset: i64) -> Attempted {
     if claim.business_reference.is_none() && claim.former.is_empty() {
-        if let Some(answer) = insert(db, claim, offset).await? {
+        if let Some(answer) = insert(db, claim, InsertUnder::NoFence, offset).await? {
             return Ok(Some(answer));
         }
         let (before, now) = get(db, &claim.scope.record_id(), offset).await?;
+        let fenced = under_fence(db, claim, before.as_ref().map(|before| &before.record), now).await?;
+        let claim = fenced.as_ref().unwrap_or(claim);
         return change(db, before, &Event::Claim(claim.attempt), Some(claim), (None, None), now, offset)
             .await;
     }
@@ -202,12 +207,15 @@ pub async fn claim<E: Executor>(db: &mut E, claim: &Claim, offset: i64) -> Attem
     }
     let Some(now) = now else { return Ok(None) };
     let own = before.as_ref().filter(|found| age(found.record.head, now).is_some());
+    let fenced = under_fence(db, claim, own.map(|found| &found.record), now).await?;
+    let claim = fenced.as_ref().unwrap_or(claim);
     let own = own.map(|found| found.record.operation_id);
     let other = holders(db, claim).await?.into_iter().find(|holder| Some(holder.operation_id) != own);
     let mut attempt = claim.attempt;
     if other.is_some() {
         attempt.reference = Reference::Taken;
     }
+    let claim = &Claim { attempt, ..claim.clone() };
     let answer = change(db, before, &Event::Claim(attempt), Some(claim), (None, None), now, offset).await?;
     Ok(answer.map(|answer| StoreAnswer {
         holder: other.filter(|_| answer.decision == Decision::Duplicate),
@@ -345,14 +353,24 @@ pub(super) fn snapshot(row: SqlRow) -> Result<(Option<Versioned>, Timestamp), Db
     Ok((found, Timestamp::from_millis(now)))
 }
 
-/// Inserts a first claim: the unique id decides. Returns `None` if the record exists.
-async fn insert<E: Executor>(db: &mut E, claim: &Claim, offset: i64) -> Attempted {
+/// Condition of an insert.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum InsertUnder {
+    /// The store is not fenced.
+    NoFence,
+    /// None: the fence of the store was asked.
+    AnyFence,
+}
+
+/// Inserts a first claim: the unique id decides. Returns `None` if the record exists, or the condition is not met.
+async fn insert<E: Executor>(db: &mut E, claim: &Claim, under: InsertUnder, offset: i64) -> Attempted {
     let Some(fresh) = fresh(claim, Timestamp::from_millis(0)) else { return Ok(None) };
     let row = RecordColumns::of(&fresh);
     let sql = if E::JOINED && claim.business_reference.is_none() { INSERT_JOINED } else { INSERT };
     let mut values = first_values(&row, offset);
     let keeps = SqlValue::Int(Some(row.keep_request.into()));
-    values.extend([SqlValue::Int(row.start_by), SqlValue::Int(row.ready_at), keeps]);
+    let asked = SqlValue::Int(Some(i64::from(under == InsertUnder::AnyFence)));
+    values.extend([SqlValue::Int(row.start_by), SqlValue::Int(row.ready_at), keeps, asked]);
     let rows = db.query(sql, &values).await?;
     let Some(now) = rows.first().and_then(|row| row.int(0)).map(Timestamp::from_millis) else {
         return Ok(None);
@@ -380,8 +398,8 @@ async fn change(
         .map(|record| record.observing(step.write, seen));
     let written = match (step.write, &before, &after) {
         (Write::Keep, _, _) => true,
-        (Write::Create(_), None, Some(_)) => match claim {
-            Some(claim) => insert(db, claim, offset).await?.is_some(),
+        (Write::Create(_), None, Some(after)) => match claim {
+            Some(claim) => create(db, claim, after, offset).await?,
             None => false,
         },
         (Write::Update(_) | Write::Create(_), Some(before), Some(after)) => update(db, before, after).await?,
@@ -394,6 +412,19 @@ async fn change(
     let record = after.as_ref().or(before.as_ref().map(|before| &before.record));
     write_request(db, step.request, record, claim).await?;
     Ok(Some(StoreAnswer { decision: step.decision, record: after, now, holder: None, lapse: step.lapse }))
+}
+
+/// Inserts the record of a claim. One that does not begin is inserted as one that does, and then becomes what it is.
+async fn create(db: &mut impl Executor, claim: &Claim, after: &Record, offset: i64) -> Result<bool, DbError> {
+    if claim.attempt.fence != ClaimFence::LookUpFirst {
+        return Ok(insert(db, claim, InsertUnder::AnyFence, offset).await?.is_some());
+    }
+    let terms = Terms { keep_request: false, ..claim.attempt.terms };
+    let attempt = Attempt { fence: ClaimFence::Open, start: Start::Now, terms, ..claim.attempt };
+    let begun = Claim { attempt, request: None, ..claim.clone() };
+    let Some(begun) = insert(db, &begun, InsertUnder::AnyFence, offset).await? else { return Ok(false) };
+    let Some(record) = begun.record else { return Ok(false) };
+    update(db, &Versioned { record, revision: 1 }, after).await
 }
 
 async fn update<E: Executor>(db: &mut E, before: &Versioned, after: &Record) -> Result<bool, DbError> {

@@ -7,13 +7,13 @@ use rusqlite::Connection;
 use semel_core::transition::{ReferenceWrite, RequestWrite, age as age_of};
 use semel_core::{
     AgedRecord, Change, Claim, Decision, Event, Head, Item, Note, OpenCall, OperationId, Record, RecordId,
-    Reference, StoreAnswer, StoreError, StoredResult, Timestamp, Transition, Write, transition,
+    Reference, StoreAnswer, StoreError, StoreFence, StoredResult, Timestamp, Transition, Write, transition,
 };
 use semel_faults::{Point, reached_by_thread};
 
 use super::errors::{store_error, stored};
 use super::savepoint::all_or_nothing;
-use super::{phases, queries};
+use super::{holds, phases, queries};
 
 /// Applies a change within the transaction.
 pub(super) fn apply(
@@ -126,8 +126,11 @@ pub(super) fn claim(
     claim: &Claim,
     now: Timestamp,
 ) -> Result<StoreAnswer, StoreError> {
-    if claim.business_reference.is_some() || !claim.former.is_empty() || claim.request.is_some() {
-        return claim_with_more(connection, claim, now).map_err(|error| store_error(&error))?;
+    let fence = holds::fence(connection).map_err(|error| store_error(&error))?;
+    let has_more = claim.business_reference.is_some() || !claim.former.is_empty() || claim.request.is_some();
+    if has_more || fence.is_some() {
+        return claim_with_more(connection, claim, fence.as_ref(), now)
+            .map_err(|error| store_error(&error))?;
     }
     let event = Event::Claim(claim.attempt);
     let first = transition(None, &event, now);
@@ -142,10 +145,11 @@ pub(super) fn claim(
     change(connection, before.as_ref(), &event, Some(claim), (None, None), now)
 }
 
-/// Claims with former names of its operation, a business reference, or a request to store.
+/// Claims with former names of its operation, a business reference, or a request to store, or under the store's fence.
 fn claim_with_more(
     connection: &Connection,
     claim: &Claim,
+    fence: Option<&StoreFence>,
     now: Timestamp,
 ) -> rusqlite::Result<Result<StoreAnswer, StoreError>> {
     let mut before = None;
@@ -165,6 +169,9 @@ fn claim_with_more(
     let mut attempt = claim.attempt;
     if other.is_some() {
         attempt.reference = Reference::Taken;
+    }
+    if let Some(fence) = fence {
+        attempt.fence = fence.on(claim, own, now);
     }
     let event = Event::Claim(attempt);
     let answer = change(connection, before.as_ref(), &event, Some(claim), (None, None), now);

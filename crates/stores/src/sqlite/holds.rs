@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use rusqlite::{Connection, params};
 use semel_core::hold::MAX_HOLDS;
-use semel_core::{Hold, HoldChange, HoldTarget, Holds, Note, StoreError, Timestamp};
+use semel_core::{Hold, HoldChange, HoldTarget, Holds, Note, StoreError, StoreFence, Timestamp};
 
 use super::errors::store_error;
 use super::job::Task;
@@ -67,6 +67,17 @@ fn holds(connection: &Connection) -> rusqlite::Result<Vec<Hold>> {
         }
     }
     Ok(holds)
+}
+
+/// Returns the fence of the store; `None` if it is not fenced.
+pub(super) fn fence(connection: &Connection) -> rusqlite::Result<Option<StoreFence>> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM semel_holds WHERE kind = 'store')";
+    let is_fenced: bool = connection.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
+    if !is_fenced {
+        return Ok(None);
+    }
+    let holds = holds(connection)?;
+    Ok(StoreFence::of(holds.iter().map(|hold| (&hold.target, hold.since))))
 }
 
 fn hold(
