@@ -1,7 +1,7 @@
 //! Broken stores, each with one flaw that is found in the wild. The conformance suite must reject every one
 //! of them: a suite that cannot fail proves nothing.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use http::HeaderValue;
 use semel_core::policy::OnLeaseExpired;
 use semel_core::transition::Proof;
 use semel_core::{
-    AgedRecord, AttemptToken, Census, Change, Claim, Clock, Decision, Event, Fence, Filter, Head, History,
-    Item, Note, NoteTaken, OperationId, OperationName, Principal, Progress, Record, RecordId, RecordPage,
-    Records, ReferenceEntry, Scope, Snapshot, State, StateName, StepKind, Store, StoreAnswer, StoreError,
-    StoredRequest, StoredResult, Tier, Timestamp, Upkeep, Waiting, WaitingFilter, WaitingPage, WaitingPlace,
-    Write, transition,
+    AgedRecord, AttemptToken, Census, Change, Claim, ClaimFence, Clock, Decision, Event, Fence, Filter, Head,
+    History, Hold, HoldChange, HoldTarget, Holds, Item, Note, NoteTaken, OperationId, OperationName,
+    Principal, Progress, Record, RecordId, RecordPage, Records, ReferenceEntry, Scope, Snapshot, State,
+    StateName, StepKind, Store, StoreAnswer, StoreError, StoreFence, StoredRequest, StoredResult, Tier,
+    Timestamp, Upkeep, Waiting, WaitingFilter, WaitingPage, WaitingPlace, Write, transition,
 };
 
 use crate::clock::ManualClock;
@@ -101,11 +101,17 @@ pub enum Flaw {
     ListsRecordsOfEveryCaller,
     /// Marks every page of a list of records as the last one.
     EndsListsWithTheFirstPage,
+    /// Runs missing keys although it may have forgotten their commands.
+    IgnoresItsFence,
+    /// Fences missing keys, and forgets the commands that counted as not executed.
+    FencesMissingKeysOnly,
+    /// Believes the executor of an attempt about attempts that it may have forgotten.
+    BelievesAReleaseInDoubt,
 }
 
 impl Flaw {
     /// Every flaw, each with a case that must notice it.
-    pub const ALL: [(Flaw, &'static str); 38] = [
+    pub const ALL: [(Flaw, &'static str); 41] = [
         (Flaw::ChecksThenInserts, "one_of_64_racing_claims_wins"),
         (Flaw::DoesNotFence, "a_wrong_epoch_or_token_changes_nothing"),
         (Flaw::FencesByEpochOnly, "a_wrong_epoch_or_token_changes_nothing"),
@@ -144,6 +150,12 @@ impl Flaw {
         (Flaw::DoesNotTellWhatBecameOfAged, "a_sweep_tells_what_became_of_each_record"),
         (Flaw::ListsRecordsOfEveryCaller, "records_are_listed_by_what_describes_them"),
         (Flaw::EndsListsWithTheFirstPage, "records_are_listed_by_what_describes_them"),
+        (Flaw::IgnoresItsFence, "under_a_fence_only_what_the_store_knows_is_answered"),
+        (Flaw::FencesMissingKeysOnly, "under_a_fence_only_a_verdict_frees_what_counted_as_not_executed"),
+        (
+            Flaw::BelievesAReleaseInDoubt,
+            "under_a_fence_missing_keys_are_looked_up_first_where_an_operator_says_so",
+        ),
     ];
 }
 
@@ -154,6 +166,7 @@ pub struct BrokenStore {
     records: Mutex<HashMap<RecordId, Record>>,
     requests: Mutex<HashMap<RecordId, StoredRequest>>,
     items: Mutex<HashMap<OperationId, Vec<Item>>>,
+    holds: Mutex<BTreeMap<HoldTarget, Timestamp>>,
 }
 
 /// A broken store as a subject of the suite.
@@ -168,6 +181,7 @@ impl BrokenSubject {
             records: Mutex::default(),
             requests: Mutex::default(),
             items: Mutex::default(),
+            holds: Mutex::default(),
         }))
     }
 }
@@ -175,6 +189,10 @@ impl BrokenSubject {
 #[async_trait]
 impl Subject for BrokenSubject {
     fn store(&self) -> Arc<dyn Records> {
+        self.0.clone()
+    }
+
+    fn holds(&self) -> Arc<dyn Holds> {
         self.0.clone()
     }
 
@@ -190,6 +208,23 @@ impl Subject for BrokenSubject {
 impl BrokenStore {
     fn records(&self) -> MutexGuard<'_, HashMap<RecordId, Record>> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn holds(&self) -> MutexGuard<'_, BTreeMap<HoldTarget, Timestamp>> {
+        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the effect of the fence on a claim, with the flaw.
+    fn fence_on(&self, claim: &Claim) -> ClaimFence {
+        let fence = StoreFence::of(self.holds().iter().map(|(target, since)| (target, *since)));
+        let before = self.records().get(&claim.scope.record_id()).cloned();
+        match fence {
+            Some(_) if self.has(Flaw::FencesMissingKeysOnly) && before.is_some() => ClaimFence::Open,
+            Some(fence) if !self.has(Flaw::IgnoresItsFence) => {
+                fence.on(claim, before.as_ref(), self.clock.now())
+            }
+            Some(_) | None => ClaimFence::Open,
+        }
     }
 
     fn has(&self, flaw: Flaw) -> bool {
@@ -315,6 +350,11 @@ impl BrokenStore {
                 let expires_at = Timestamp::MAX;
                 Some((Some(State::FailedRetryable { expires_at }), Decision::Applied))
             }
+            (Flaw::BelievesAReleaseInDoubt, Event::Release { fence, .. })
+                if head.is_in_doubt() && *fence == head.fence() =>
+            {
+                Some((Some(State::FailedRetryable { expires_at: Timestamp::MAX }), Decision::Applied))
+            }
             (Flaw::RefusesLateCompletions, Event::Complete { .. })
                 if head.state.name() == StateName::Unknown =>
             {
@@ -404,6 +444,7 @@ impl Store for BrokenStore {
             claim.scope = Scope::new(everybody, claim.scope.operation().clone(), claim.scope.key().clone());
         }
         let id = claim.scope.record_id();
+        claim.attempt.fence = self.fence_on(&claim);
         let event = Event::Claim(claim.attempt);
         if self.has(Flaw::ChecksThenInserts) {
             let before = self.records().get(&id).cloned();
@@ -537,6 +578,29 @@ impl Upkeep for BrokenStore {
         records.sort_by_key(|record| (due(record), record.operation_id));
         records.truncate(limit);
         Ok(records)
+    }
+}
+
+#[async_trait]
+impl Holds for BrokenStore {
+    async fn holds(&self) -> Result<Vec<Hold>, StoreError> {
+        let hold = |(target, since): (&HoldTarget, &Timestamp)| Hold {
+            target: target.clone(),
+            since: *since,
+            who: String::new(),
+            why: String::new(),
+        };
+        Ok(BrokenStore::holds(self).iter().map(hold).collect())
+    }
+
+    async fn hold(&self, target: &HoldTarget, _: &Note) -> Result<HoldChange, StoreError> {
+        let before = BrokenStore::holds(self).insert(target.clone(), self.clock.now());
+        Ok(if before.is_none() { HoldChange::Done } else { HoldChange::AlreadySo })
+    }
+
+    async fn lift(&self, target: &HoldTarget, _: &Note) -> Result<HoldChange, StoreError> {
+        let before = BrokenStore::holds(self).remove(target);
+        Ok(if before.is_some() { HoldChange::Done } else { HoldChange::AlreadySo })
     }
 }
 

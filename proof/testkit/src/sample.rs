@@ -7,8 +7,8 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use semel_core::fingerprint::FingerprintVersion;
 use semel_core::policy::{OnExpired, OnLeaseExpired};
 use semel_core::{
-    Attempt, Claim, Clock, Fingerprint, FingerprintInput, Ids, KeyRules, OperationName, Policy, Principal,
-    RandomIds, RecordId, Reference, Response, Scope, Start, StoredResult, SystemClock, Terms,
+    Attempt, Claim, ClaimFence, Clock, Fingerprint, FingerprintInput, Ids, KeyRules, OperationName, Policy,
+    Principal, RandomIds, RecordId, Reference, Response, Scope, Start, StoredResult, SystemClock, Terms,
 };
 
 /// Returns the scope of `key`, of tenant `acme` and caller `alice`.
@@ -79,6 +79,7 @@ pub fn claim_on(scope: Scope) -> Claim {
             terms: terms(),
             start: Start::Now,
             reference: Reference::None,
+            fence: ClaimFence::Open,
         },
         business_reference: None,
         former: Vec::new(),

@@ -196,9 +196,9 @@ pub(super) fn insert(connection: &Connection, record: &Record) -> rusqlite::Resu
                  id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint,
                  state, reason, epoch, token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired,
                  quarantine_ms, due_at, expires_at, created_at, updated_at, state_since, history, start_by, ready_at, keep_request,
-                 trace
+                 trace, reconcile_after, attempts, quarantine_until, earlier_may_have_run
              ) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?20, ?20,
-                 ?21, ?22, ?23, ?24, ?25)
+                 ?21, ?22, ?23, ?24, ?25, ?26, ?27, ?28, ?29)
              ON CONFLICT DO NOTHING",
         )?
         .execute(params![
@@ -227,6 +227,10 @@ pub(super) fn insert(connection: &Connection, record: &Record) -> rusqlite::Resu
             row.ready_at,
             row.keep_request,
             row.trace,
+            row.reconcile_after,
+            row.attempts,
+            row.quarantine_until,
+            row.earlier_may_have_run,
         ])?;
     Ok(changed == 1)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics_exporter_prometheus::PrometheusBuilder;
-use semel_core::Records;
+use semel_core::{Holds, Records};
 use semel_stores::MemoryStore;
 use semel_testkit::ManualClock;
 use semel_testkit::conformance::{self, Capabilities, Subject};
@@ -22,6 +22,10 @@ fn memory() -> Memory {
 #[async_trait::async_trait]
 impl Subject for Memory {
     fn store(&self) -> Arc<dyn Records> {
+        self.store.clone()
+    }
+
+    fn holds(&self) -> Arc<dyn Holds> {
         self.store.clone()
     }
 

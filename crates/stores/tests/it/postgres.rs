@@ -4,7 +4,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use semel_core::{Clock, Decision, Records, Store, StoreError, SystemClock};
+use semel_core::{Clock, Decision, Holds, Records, Store, StoreError, SystemClock};
 use semel_stores::PostgresStore;
 use semel_stores::postgres::{DatabaseAddress, PostgresOptions, SCHEMA_VERSION, migrate_database};
 use semel_testkit::conformance::{self, Capabilities, Subject};
@@ -116,6 +116,10 @@ where
 #[async_trait::async_trait]
 impl Subject for Postgres {
     fn store(&self) -> Arc<dyn Records> {
+        self.store.clone()
+    }
+
+    fn holds(&self) -> Arc<dyn Holds> {
         self.store.clone()
     }
 

@@ -10,9 +10,9 @@ use semel_core::reconcile::{Heard, LookUpAnswer};
 use semel_core::reseal::{KeyUse, Resealed, ResealedBatch};
 use semel_core::vault::{Sealed, SealedKind, Sealing};
 use semel_core::{
-    Backend, Change, Claim, Decision, Evidence, Fence, OperationId, OperationName, Plaintext, Principal,
-    Reason, Record, RecordId, Records, Statement, Store, StoredRequest, StoredResult, Vault, VaultError,
-    Waiting, WaitingFilter,
+    Backend, Change, Claim, Decision, Evidence, Fence, Holds, OperationId, OperationName, Plaintext,
+    Principal, Reason, Record, RecordId, Records, Statement, Store, StoredRequest, StoredResult, Vault,
+    VaultError, Waiting, WaitingFilter,
 };
 use semel_stores::encryption::{AesVault, Rotated, Rotation, RotationStep, SealedStore};
 use semel_stores::{MemoryStore, PostgresStore, SqliteStore};
@@ -49,6 +49,10 @@ impl Subject for SealedMemory {
         self.store.clone()
     }
 
+    fn holds(&self) -> Arc<dyn Holds> {
+        self.store.clone()
+    }
+
     fn advance(&self, by: Duration) {
         self.clock.advance(by);
     }
@@ -72,6 +76,10 @@ fn sqlite() -> SealedSqlite {
 #[async_trait::async_trait]
 impl Subject for SealedSqlite {
     fn store(&self) -> Arc<dyn Records> {
+        Arc::new(SealedStore::new(self.inner.clone(), vault(&["a"])))
+    }
+
+    fn holds(&self) -> Arc<dyn Holds> {
         Arc::new(SealedStore::new(self.inner.clone(), vault(&["a"])))
     }
 
@@ -106,6 +114,10 @@ async fn sealed_postgres() -> SealedPostgres {
 #[async_trait::async_trait]
 impl Subject for SealedPostgres {
     fn store(&self) -> Arc<dyn Records> {
+        Arc::new(SealedStore::new(self.inner.clone(), vault(&["a"])))
+    }
+
+    fn holds(&self) -> Arc<dyn Holds> {
         Arc::new(SealedStore::new(self.inner.clone(), vault(&["a"])))
     }
 

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use semel_core::{Change, Claim, Decision, Fence, Reason, Records, StateName, Store, StoreError, Upkeep};
+use semel_core::{
+    Change, Claim, Decision, Fence, Holds, Reason, Records, StateName, Store, StoreError, Upkeep,
+};
 use semel_stores::SqliteStore;
 use semel_testkit::conformance::{Capabilities, Subject};
 use semel_testkit::sample;
@@ -24,6 +26,10 @@ fn sqlite() -> Sqlite {
 #[async_trait::async_trait]
 impl Subject for Sqlite {
     fn store(&self) -> Arc<dyn Records> {
+        self.store.clone()
+    }
+
+    fn holds(&self) -> Arc<dyn Holds> {
         self.store.clone()
     }
 

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use semel_core::{
-    AgedRecord, Census, Change, Claim, Filter, Formats, Item, Note, NoteTaken, OperationId, OperationName,
-    Principal, Progress, Record, RecordId, RecordPage, Records, ReferenceEntry, Snapshot, Store, StoreAnswer,
-    StoreError, StoredRequest, Tier, Timestamp, Upkeep, WaitingFilter, WaitingPage,
+    AgedRecord, Census, Change, Claim, Filter, Formats, Hold, HoldChange, HoldTarget, Holds, Item, Note,
+    NoteTaken, OperationId, OperationName, Principal, Progress, Record, RecordId, RecordPage, Records,
+    ReferenceEntry, Snapshot, Store, StoreAnswer, StoreError, StoredRequest, Tier, Timestamp, Upkeep,
+    WaitingFilter, WaitingPage,
 };
 use semel_stores::MemoryStore;
 use semel_testkit::ManualClock;
@@ -137,11 +138,30 @@ impl Records for WithoutReferences {
     }
 }
 
+#[async_trait::async_trait]
+impl Holds for WithoutReferences {
+    async fn holds(&self) -> Result<Vec<Hold>, StoreError> {
+        self.0.holds().await
+    }
+
+    async fn hold(&self, target: &HoldTarget, note: &Note) -> Result<HoldChange, StoreError> {
+        self.0.hold(target, note).await
+    }
+
+    async fn lift(&self, target: &HoldTarget, note: &Note) -> Result<HoldChange, StoreError> {
+        self.0.lift(target, note).await
+    }
+}
+
 struct WithoutReferencesSubject(Arc<WithoutReferences>, ManualClock);
 
 #[async_trait::async_trait]
 impl Subject for WithoutReferencesSubject {
     fn store(&self) -> Arc<dyn Records> {
+        self.0.clone()
+    }
+
+    fn holds(&self) -> Arc<dyn Holds> {
         self.0.clone()
     }
 

@@ -7,6 +7,7 @@
 mod claims;
 mod expiry;
 mod faults;
+mod fences;
 mod fencing;
 mod leases;
 mod records;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use semel_core::{Change, Claim, Decision, Fence, Record, RecordId, Records, StoreAnswer};
+use semel_core::{Change, Claim, Decision, Fence, Holds, Record, RecordId, Records, StoreAnswer};
 
 use crate::sample;
 
@@ -30,6 +31,9 @@ use crate::sample;
 pub trait Subject: Send + Sync + 'static {
     /// Returns the store.
     fn store(&self) -> Arc<dyn Records>;
+
+    /// Returns the holds of the store, one of which fences it.
+    fn holds(&self) -> Arc<dyn Holds>;
 
     /// Moves the store's clock forward.
     fn advance(&self, by: Duration);
@@ -134,6 +138,11 @@ macro_rules! for_each_conformance_case {
             records: a_record_keeps_the_trace_of_its_first_attempt
             records: a_census_counts_records_by_operation_and_state
             records: operator_changes_are_noted_for_good
+            fences: under_a_fence_only_what_the_store_knows_is_answered
+            fences: under_a_fence_only_a_verdict_frees_what_counted_as_not_executed
+            fences: under_a_fence_missing_keys_are_looked_up_first_where_an_operator_says_so
+            fences: under_a_fence_younger_keys_run_where_an_operator_says_so
+            fences: a_command_whose_end_may_be_forgotten_is_unknown_and_no_worker_starts_it
             references: a_business_reference_is_held_by_one_command
             references: one_of_racing_commands_gets_the_reference
             references: a_reference_is_given_back_only_if_nothing_came_of_its_command
