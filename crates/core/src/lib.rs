@@ -61,6 +61,7 @@ pub mod trace;
 pub mod transition;
 pub mod vault;
 pub mod waiting;
+pub mod witness;
 
 pub use audit::{AuditEntry, AuditId, AuditLog};
 pub use change::{Change, Note, NoteTaken};
@@ -104,3 +105,4 @@ pub use transition::{
 };
 pub use vault::{Plaintext, Sealed, Sealing, Vault, VaultError};
 pub use waiting::{Waiting, WaitingFilter, WaitingPage, WaitingPlace, WaitingSearch};
+pub use witness::{Beat, StorePoint, Witness, WitnessId, Witnessed};

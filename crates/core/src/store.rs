@@ -30,6 +30,7 @@ use crate::time::Timestamp;
 use crate::transition::{Decision, Event, Lapse};
 use crate::vault::Vault;
 use crate::waiting::{WaitingFilter, WaitingPage};
+use crate::witness::Witnessed;
 
 /// Deadline of one store call. After it, the caller counts the answer as lost: [`StoreError::Ambiguous`].
 pub const CALL_DEADLINE: Duration = Duration::from_secs(5);
@@ -106,7 +107,8 @@ pub trait Store: Send + Sync + 'static {
     ) -> Result<Snapshot, StoreError>;
 
     /// Returns a page of the commands that wait for a worker and are ready to start, with their requests. The
-    /// page goes tenant by tenant, takes at most a share of each tenant, and lists the longest ready first.
+    /// page goes tenant by tenant, takes at most a share of each tenant, and lists the longest ready first. A fenced store
+    /// lists none.
     /// Several workers may read the same command, so a worker must [`start`](Change::start) it before it
     /// executes it.
     async fn waiting(&self, filter: &WaitingFilter) -> Result<WaitingPage, StoreError>;
@@ -151,7 +153,7 @@ pub trait Upkeep: Store {
     async fn census(&self) -> Result<Census, StoreError>;
 
     /// Returns at most `limit` commands in state `Unknown` that are due for a look-up of evidence, the
-    /// longest due first. A store may leave out [`Record::result`], which such commands do not have.
+    /// longest due first. A fenced store returns none, unless it looks missing keys up first. A store may leave out [`Record::result`], which such commands do not have.
     async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError>;
 
     /// Makes a durable write that leaves nothing behind, if the store has one. A successful call means that the
@@ -197,10 +199,10 @@ pub trait Records: Upkeep {
     async fn operations(&self) -> Result<Vec<String>, StoreError>;
 }
 
-/// A complete store: records, evidence, usage, audit log, holds and resealing. `Arc<dyn Backend>` coerces to an
+/// A complete store: records, evidence, usage, audit log, holds, witnesses and resealing. `Arc<dyn Backend>` coerces to an
 /// `Arc` of each part, for callers that need only one.
 #[async_trait]
-pub trait Backend: Records + Evidence + Usage + AuditLog + Holds + Reseal {
+pub trait Backend: Records + Evidence + Usage + AuditLog + Holds + Witnessed + Reseal {
     /// Returns the id of the store, which distinguishes it from every other; `None` if it is lost with its process.
     async fn store_id(&self) -> Result<Option<StoreId>, StoreError>;
 

@@ -16,12 +16,12 @@ use semel_core::quota::{Subject, UsageEntry};
 use semel_core::reconcile::{Heard, LastHeard, OpenStatements, StatementOutcome};
 use semel_core::transition::{ReferenceWrite, RequestWrite, age};
 use semel_core::{
-    AgedRecord, AuditEntry, AuditId, AuditLog, Backend, Census, Change, Claim, Clock, Decision, Event,
+    AgedRecord, AuditEntry, AuditId, AuditLog, Backend, Beat, Census, Change, Claim, Clock, Decision, Event,
     Evidence, Filter, Formats, Hold, HoldChange, HoldTarget, Holder, Holds, Item, Note, NoteTaken,
     OperationId, OperationName, Outbox, Principal, Progress, Record, RecordId, RecordPage, Records,
     Reference, ReferenceEntry, Snapshot, State, Statement, SteadyClock, StepKind, Store, StoreAnswer,
-    StoreError, StoreFence, StoreId, StoredRequest, StoredResult, Tier, Timestamp, Upkeep, Waiting,
-    WaitingFilter, WaitingPage, transition,
+    StoreError, StoreFence, StoreId, StorePoint, StoredRequest, StoredResult, Tier, Timestamp, Upkeep,
+    Waiting, WaitingFilter, WaitingPage, Witness, WitnessId, Witnessed, transition,
 };
 
 use crate::contested::contested;
@@ -41,6 +41,9 @@ struct Tables {
     notes: Vec<(Option<OperationId>, NoteTaken)>,
     /// Holds in force.
     holds: BTreeMap<HoldTarget, Hold>,
+    /// Beats of witnesses, and the number of the store's generation.
+    beats: HashMap<WitnessId, u64>,
+    generation: i64,
     /// Requests and inputs of commands that a worker may have to start.
     requests: HashMap<OperationId, StoredRequest>,
     /// The items of bulk requests.
@@ -126,12 +129,16 @@ impl Tables {
         if other.is_some() {
             attempt.reference = Reference::Taken;
         }
-        let holds = self.holds.values().map(|hold| (&hold.target, hold.since));
-        if let Some(fence) = StoreFence::of(holds) {
+        if let Some(fence) = self.fence() {
             attempt.fence = fence.on(claim, own, now);
         }
         let answer = self.change(id, &Event::Claim(attempt), Some(claim), None, None, now);
         StoreAnswer { holder: other.filter(|_| answer.decision == Decision::Duplicate), ..answer }
+    }
+
+    /// Returns the fence of the store; `None` if it is not fenced.
+    fn fence(&self) -> Option<StoreFence> {
+        StoreFence::of(self.holds.values().map(|hold| (&hold.target, hold.since)))
     }
 
     /// Reads, calls the protocol and writes, under one lock.
@@ -300,7 +307,8 @@ impl Store for MemoryStore {
             _ => false,
         };
         let wanted = |record: &&Record| {
-            ready(record)
+            tables.fence().is_none()
+                && ready(record)
                 && (record.head.terms.on_lease_expired == OnLeaseExpired::Resume) == filter.phased
                 && filter
                     .operations
@@ -374,6 +382,9 @@ impl Upkeep for MemoryStore {
             _ => None,
         };
         let tables = self.tables();
+        if tables.fence().is_some_and(|fence| !fence.looks_up()) {
+            return Ok(Vec::new());
+        }
         let mut records: Vec<Record> =
             tables.records.values().filter(|record| due(record).is_some()).cloned().collect();
         records.sort_by_key(|record| (due(record), record.operation_id));
@@ -471,8 +482,26 @@ impl Holds for MemoryStore {
         if tables.holds.remove(target).is_none() {
             return Ok(HoldChange::AlreadySo);
         }
+        if *target == HoldTarget::Store {
+            tables.generation = now.as_millis().max(tables.generation + 1);
+        }
         tables.notes.push((None, NoteTaken { at: now, note: note.clone() }));
         Ok(HoldChange::Done)
+    }
+}
+
+#[async_trait]
+impl Witnessed for MemoryStore {
+    async fn beat(&self, witness: Witness) -> Result<Beat, StoreError> {
+        let mut tables = self.tables();
+        let generation = tables.generation;
+        let beat = tables.beats.entry(witness.id).or_default();
+        let point = StorePoint { generation, beat: *beat };
+        if point < witness.seen {
+            return Ok(Beat::Behind(point));
+        }
+        *beat += 1;
+        Ok(Beat::Kept(StorePoint { generation, beat: *beat }))
     }
 }
 

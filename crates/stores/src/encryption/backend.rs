@@ -8,8 +8,8 @@ use semel_core::quota::{Level, StoredAmount, Subject, Usage, UsageEntry, UsageFi
 use semel_core::reseal::{KeptPage, KeyUse, Resealed, ResealedBatch, SealedPlace};
 use semel_core::vault::SealedKind;
 use semel_core::{
-    AuditEntry, AuditId, AuditLog, Backend, Hold, HoldChange, HoldTarget, Holds, Note, OperationId, Outbox,
-    Reseal, StoreError, StoreId, Timestamp, Vault,
+    AuditEntry, AuditId, AuditLog, Backend, Beat, Hold, HoldChange, HoldTarget, Holds, Note, OperationId,
+    Outbox, Reseal, StoreError, StoreId, Timestamp, Vault, Witness, Witnessed,
 };
 
 use super::store::SealedStore;
@@ -83,6 +83,13 @@ impl<S: Holds + ?Sized> Holds for SealedStore<S> {
 
     async fn lift(&self, target: &HoldTarget, note: &Note) -> Result<HoldChange, StoreError> {
         self.inner.lift(target, note).await
+    }
+}
+
+#[async_trait]
+impl<S: Witnessed + ?Sized> Witnessed for SealedStore<S> {
+    async fn beat(&self, witness: Witness) -> Result<Beat, StoreError> {
+        self.inner.beat(witness).await
     }
 }
 

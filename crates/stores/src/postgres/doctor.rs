@@ -46,7 +46,7 @@ const PARTS: &str = "
     WHERE tgname = ANY($1) AND tgrelid = to_regclass('semel_audit') AND tgenabled <> 'D'";
 
 /// Privileges that a gateway needs, by table. A missing table needs none.
-const NEEDED: [(&str, &[&str]); 13] = [
+const NEEDED: [(&str, &[&str]); 14] = [
     ("semel_records", ALL),
     ("semel_references", ALL),
     ("semel_requests", ALL),
@@ -56,6 +56,7 @@ const NEEDED: [(&str, &[&str]); 13] = [
     ("semel_usage", ALL),
     ("semel_audit", &["SELECT", "INSERT"]),
     ("semel_holds", &["SELECT", "INSERT", "DELETE"]),
+    ("semel_witnesses", ALL),
     ("semel_secrets", &["SELECT", "INSERT"]),
     ("semel_store", &["SELECT", "UPDATE"]),
     ("semel_api_keys", &["SELECT"]),

@@ -40,7 +40,7 @@ const HOLD: &str = "
         SELECT count(*) AS held, count(*) FILTER (WHERE kind = $6 AND name = $7) AS same FROM semel_holds
     ), written AS (
         INSERT INTO semel_holds (kind, name, since, who, why) SELECT $6, $7, $2, $3, $5 FROM before
-        WHERE same = 0 AND held < $8 RETURNING kind
+        WHERE same = 0 AND held < $8 ON CONFLICT DO NOTHING RETURNING kind
     ), noted AS (
         INSERT INTO semel_audit (id, at, operation_id, who, action, why) SELECT $1, $2, NULL, $3, $4, $5 FROM written
     )
@@ -53,6 +53,9 @@ const LIFT: &str = "
         INSERT INTO semel_audit (id, at, operation_id, who, action, why) SELECT $1, $2, NULL, $3, $4, $5 FROM lifted
     )
     SELECT count(*) FROM lifted";
+
+/// Begins another generation of the store: from now on no witness takes it for one that was set back before.
+const NEXT_GENERATION: &str = "UPDATE semel_store SET generation = greatest(generation + 1, $1)";
 
 #[async_trait]
 impl Holds for PostgresStore {
@@ -95,12 +98,23 @@ impl Holds for PostgresStore {
                     let values = values(&target, &note, now(link, offset).await?);
                     let rows = link.query(LIFT, &values).await?;
                     let lifted = rows.first().and_then(|row| row.int(0)).unwrap_or(0);
+                    if lifted > 0 && target == HoldTarget::Store {
+                        link.query(NEXT_GENERATION, &[values[1].clone()]).await?;
+                    }
                     Ok((lifted > 0).then_some(HoldChange::Done))
                 });
                 outcome(lifted.await)
             })
             .await?
     }
+}
+
+/// Fences the store, with a note, if it is not fenced yet.
+pub(super) async fn hold_store(db: &mut impl Executor, note: &Note) -> Result<(), DbError> {
+    let mut values = values(&HoldTarget::Store, note, schema::now(db).await?);
+    // However many holds there are.
+    values.push(SqlValue::Int(Some(i64::MAX)));
+    db.query(HOLD, &values).await.map(|_| ())
 }
 
 /// Returns the result of a write. One whose answer was lost may have taken effect, unlike a read, which is only made again.

@@ -22,6 +22,7 @@ use super::hosts::HostOrder;
 use super::password;
 use super::timelines::Timelines;
 use super::tls::{self, Tls};
+use super::witnesses::KnownWitness;
 
 /// Makes the server send warnings: a hidden one could be the one that matters. Otherwise changes nothing.
 const HEAR_WARNINGS: &str = "
@@ -49,6 +50,8 @@ pub(super) struct Dialer {
     pub(super) hosts: HostOrder,
     /// Timelines of the server that were seen.
     pub(super) timelines: Timelines,
+    /// Beats of the store that this process has seen.
+    pub(super) witness: KnownWitness,
 }
 
 /// One connection.
@@ -138,6 +141,7 @@ impl Dialer {
         hears.map_err(|error| DbError::Unconnected(error.to_string()))?;
         self.expected.check(&mut link).await?;
         link.timeline = self.timelines.check(&mut link).await?;
+        self.witness.check(&mut link).await?;
         Ok(link)
     }
 }
@@ -147,7 +151,8 @@ impl Dialer {
     pub(super) fn new(address: DatabaseAddress, tls: Tls, patience: Duration) -> Dialer {
         let (lock_wait, expected, hosts) = (patience * 2 / 5, Expected::default(), HostOrder::default());
         let timelines = Timelines::from(address.lowest_timeline);
-        Dialer { address, tls, patience, lock_wait, expected, hosts, timelines }
+        let witness = KnownWitness::default();
+        Dialer { address, tls, patience, lock_wait, expected, hosts, timelines, witness }
     }
 
     /// Returns a dialer for connections whose changes are sent in groups.

@@ -19,6 +19,7 @@ use super::clock::StoreClock;
 use super::clock::now;
 use super::errors::DbError;
 use super::executor::{Executor, SqlRow, SqlValue};
+use super::holds::not_fenced;
 use super::link::{Dialer, Link};
 use super::queries::{lock_command, tell};
 use super::schema;
@@ -79,8 +80,9 @@ macro_rules! due {
             now!(),
             "    WHERE own.state = 'pending' AND own.blocked = 0 AND own.due_at <= n.now AND own.kind <> ALL(",
             $except,
-            ")
-                 ORDER BY own.due_at, own.event_id LIMIT ",
+            ") AND ",
+            not_fenced!(),
+            "    ORDER BY own.due_at, own.event_id LIMIT ",
             $limit,
             ")"
         )

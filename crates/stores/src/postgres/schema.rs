@@ -26,7 +26,8 @@ const _: () = assert!(SCHEMA_VERSION == Formats::CURRENT.version());
 const VERSION_1: &str = "
 CREATE TABLE semel_store (
     id         uuid   NOT NULL PRIMARY KEY, -- drawn here and never again: tells this store from any other
-    skipped_ms bigint NOT NULL DEFAULT 0    -- how far the database's clock jumped forward: this much does not count
+    skipped_ms bigint NOT NULL DEFAULT 0,   -- how far the database's clock jumped forward: this much does not count
+    generation bigint NOT NULL DEFAULT 0    -- rises when a fence is lifted: what was lost before is accepted
 );
 INSERT INTO semel_store (id) VALUES (gen_random_uuid());
 
@@ -190,12 +191,18 @@ CREATE TRIGGER semel_audit_is_not_rewritten BEFORE UPDATE OR DELETE OR TRUNCATE 
     FOR EACH STATEMENT EXECUTE FUNCTION semel_audit_is_append_only();
 
 CREATE TABLE semel_holds (
-    kind  text   NOT NULL,                       -- operation, tenant, sink or reconciler
+    kind  text   NOT NULL,                       -- operation, tenant, sink, reconciler, store or a choice under its fence
     name  text   NOT NULL,                       -- which one; empty where there is only one
     since bigint NOT NULL,
     who   text   NOT NULL,
     why   text   NOT NULL,
     PRIMARY KEY (kind, name)
+);
+
+CREATE TABLE semel_witnesses (
+    id      uuid   NOT NULL PRIMARY KEY,         -- of a process or a file outside that remembers its beat
+    beat    bigint NOT NULL,                     -- rises all the time: a lower one than remembered shows that writes were lost
+    seen_at bigint NOT NULL
 );
 
 CREATE TABLE semel_api_keys (

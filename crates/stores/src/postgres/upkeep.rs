@@ -15,6 +15,7 @@ use super::clock::{StoreClock, now};
 use super::errors::DbError;
 use super::executor::{Executor, SqlRow, SqlValue};
 use super::group::{Side, SideWrite, Update, Writes};
+use super::holds::not_fenced;
 use super::link::Link;
 use super::rows::{Versioned, record, record_columns_without_response};
 use super::side_link::LentLink;
@@ -48,6 +49,9 @@ pub(super) const DUE_TO_RECONCILE: &str = concat!(
     " FROM ",
     now!(),
     ", semel_records WHERE reconcile_after IS NOT NULL AND reconcile_after <= n.now AND state = 'unknown'
+         AND (",
+    not_fenced!(),
+    " OR EXISTS (SELECT 1 FROM semel_holds WHERE kind = 'look-up-first'))
       ORDER BY reconcile_after, id LIMIT $2"
 );
 

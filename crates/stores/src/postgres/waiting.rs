@@ -5,6 +5,7 @@ use semel_core::{RecordId, StoredRequest, Timestamp, Waiting, WaitingFilter, Wai
 use super::clock::now;
 use super::errors::DbError;
 use super::executor::{Executor, SqlRow, SqlValue};
+use super::holds::not_fenced;
 use super::rows::{record, record_columns_without_response};
 
 /// Number of tenants that one page looks at, with or without commands.
@@ -38,7 +39,9 @@ pub(super) const WAITING: &str = concat!(
                 AND ($3::int = 0 OR r.operation = ANY($4))
               ORDER BY r.ready_at, r.id LIMIT $8
           ) AS one
-          ORDER BY own.place, one.its_ready_at, one.its_id LIMIT $9
+          WHERE ",
+    not_fenced!(),
+    "     ORDER BY own.place, one.its_ready_at, one.its_id LIMIT $9
       ) AS picked
       JOIN semel_records ON semel_records.id = picked.its_id
       LEFT JOIN LATERAL (

@@ -69,11 +69,15 @@ fn holds(connection: &Connection) -> rusqlite::Result<Vec<Hold>> {
     Ok(holds)
 }
 
+/// Returns true if the store is fenced.
+pub(super) fn is_fenced(connection: &Connection) -> rusqlite::Result<bool> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM semel_holds WHERE kind = 'store')";
+    connection.prepare_cached(sql)?.query_row([], |row| row.get(0))
+}
+
 /// Returns the fence of the store; `None` if it is not fenced.
 pub(super) fn fence(connection: &Connection) -> rusqlite::Result<Option<StoreFence>> {
-    let sql = "SELECT EXISTS (SELECT 1 FROM semel_holds WHERE kind = 'store')";
-    let is_fenced: bool = connection.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
-    if !is_fenced {
+    if !is_fenced(connection)? {
         return Ok(None);
     }
     let holds = holds(connection)?;
@@ -108,10 +112,17 @@ fn lift(
     connection: &Connection,
     target: &HoldTarget,
     _note: &Note,
-    _now: Timestamp,
+    now: Timestamp,
 ) -> rusqlite::Result<HoldChange> {
     let lifted = connection
         .prepare_cached("DELETE FROM semel_holds WHERE kind = ?1 AND name = ?2")?
         .execute(params![target.kind(), target.name()])?;
-    Ok(if lifted == 0 { HoldChange::AlreadySo } else { HoldChange::Done })
+    if lifted == 0 {
+        return Ok(HoldChange::AlreadySo);
+    }
+    if *target == HoldTarget::Store {
+        connection
+            .execute("UPDATE semel_store SET generation = max(generation + 1, ?1)", [now.as_millis()])?;
+    }
+    Ok(HoldChange::Done)
 }

@@ -7,7 +7,8 @@
 //!   writer, `writer.rs` is the thread that commits changes in groups.
 //! - File: `connection.rs` opens it (`open_error.rs` has the reasons for a failure), `place.rs` notices that
 //!   the file is gone, `clock.rs` that the clock was set, `errors.rs` interprets errors.
-//! - More: `outbox.rs` messages, `phases.rs` phases, `evidence.rs` received evidence, `usage.rs` quotas, `holds.rs` holds.
+//! - More: `outbox.rs` messages, `phases.rs` phases, `evidence.rs` received evidence, `usage.rs` quotas, `holds.rs` holds and the
+//!   fence, `witnesses.rs` what notices a restored file.
 
 mod api_keys;
 mod change;
@@ -35,6 +36,7 @@ mod schema;
 mod trouble;
 mod usage;
 mod waiting;
+mod witnesses;
 mod writer;
 
 use std::path::Path;

@@ -18,9 +18,9 @@ use super::SqliteStore;
 use super::change::tell_command;
 use super::errors::{store_error, stored};
 use super::job::{Task, WriteTransaction};
-use super::queries;
 use super::rows::damaged_column;
 use super::savepoint::all_or_nothing;
+use super::{holds, queries};
 
 macro_rules! columns {
     ($payload:literal) => {
@@ -149,9 +149,12 @@ struct DueMessages {
     blocked: Vec<String>,
 }
 
-/// Returns due messages of other kinds than `except`, which has each kind between line breaks.
+/// Returns due messages of other kinds than `except`, which has each kind between line breaks. Under a fence there are none.
 fn due(connection: &Connection, now: Timestamp, except: &str) -> rusqlite::Result<DueMessages> {
     let mut due = DueMessages::default();
+    if holds::is_fenced(connection)? {
+        return Ok(due);
+    }
     let mut statement = connection.prepare_cached(DUE)?;
     let mut rows = statement.query(params![now.as_millis(), count(WINDOW), except])?;
     while let Some(row) = rows.next()? {

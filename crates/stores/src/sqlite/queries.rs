@@ -362,6 +362,8 @@ pub(super) fn due_to_reconcile(
         .prepare_cached(&format!(
             "SELECT {WITHOUT_RESPONSE} FROM semel_records
              WHERE reconcile_after IS NOT NULL AND reconcile_after <= ?1 AND state = 'unknown'
+                 AND (NOT EXISTS (SELECT 1 FROM semel_holds WHERE kind = 'store')
+                     OR EXISTS (SELECT 1 FROM semel_holds WHERE kind = 'look-up-first'))
              ORDER BY reconcile_after LIMIT ?2"
         ))?
         .query_map(params![now.as_millis(), i64::try_from(limit).unwrap_or(i64::MAX)], record)?

@@ -28,7 +28,8 @@ CREATE TABLE semel_store (
     id              BLOB    NOT NULL,           -- drawn here and never again: tells this store from any other
     skipped_ms      INTEGER NOT NULL DEFAULT 0, -- how far the machine's clock jumped forward: this much does not count
     clock           TEXT,                       -- the boot of the machine whose clock was last seen
-    clock_offset_ms INTEGER                     -- how far that clock was ahead of the time since that boot
+    clock_offset_ms INTEGER,                    -- how far that clock was ahead of the time since that boot
+    generation      INTEGER NOT NULL DEFAULT 0  -- rises when a fence is lifted: what was lost before is accepted
 ) STRICT;
 INSERT INTO semel_store (id) VALUES (randomblob(16));
 
@@ -186,12 +187,18 @@ CREATE TRIGGER semel_audit_is_not_shortened BEFORE DELETE ON semel_audit
     BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
 
 CREATE TABLE semel_holds (
-    kind  TEXT    NOT NULL,                  -- operation, tenant, sink or reconciler
+    kind  TEXT    NOT NULL,                  -- operation, tenant, sink, reconciler, store or a choice under its fence
     name  TEXT    NOT NULL,                  -- which one; empty where there is only one
     since INTEGER NOT NULL,
     who   TEXT    NOT NULL,
     why   TEXT    NOT NULL,
     PRIMARY KEY (kind, name)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE semel_witnesses (
+    id      BLOB    NOT NULL PRIMARY KEY,    -- of a process or a file outside that remembers its beat
+    beat    INTEGER NOT NULL,                -- rises all the time: a lower one than remembered shows that writes were lost
+    seen_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE semel_api_keys (

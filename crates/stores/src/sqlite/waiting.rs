@@ -4,6 +4,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use semel_core::{RecordId, StoredRequest, Timestamp, Waiting, WaitingFilter, WaitingPage, WaitingPlace};
 
 use super::errors::is_unreadable;
+use super::holds;
 use super::rows::{WITHOUT_RESPONSE, record};
 
 /// Number of tenants that one page looks at, with or without commands.
@@ -13,13 +14,17 @@ const MAX_TENANTS: usize = 256;
 const NEXT_TENANT: &str =
     "SELECT tenant FROM semel_records WHERE ready_at IS NOT NULL AND tenant > ?1 ORDER BY tenant LIMIT 1";
 
-/// Returns a page of the commands that wait for a worker and are ready to start, without unreadable ones.
+/// Returns a page of the commands that wait for a worker and are ready to start, without unreadable ones. Under a fence
+/// there are none.
 pub(super) fn page(
     connection: &Connection,
     filter: &WaitingFilter,
     now: Timestamp,
 ) -> rusqlite::Result<WaitingPage> {
     let mut page = WaitingPage { found: Vec::new(), next: None, now };
+    if holds::is_fenced(connection)? {
+        return Ok(page);
+    }
     let mut room = filter.limit;
     let mut from = match &filter.after {
         Some(place) => Some(place.clone()),

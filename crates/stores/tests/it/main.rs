@@ -36,3 +36,4 @@ mod sqlite_processes;
 mod suite;
 mod upgrade;
 mod usage;
+mod witnesses;

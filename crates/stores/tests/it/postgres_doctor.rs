@@ -159,7 +159,7 @@ async fn each_missing_table_privilege_is_reported() {
     let url = format!("postgres://{user}:known@{}/{}", database.server().address(), database.name());
     assert_eq!(check(&examine(&url).await, "permissions").health, Health::Ok);
     let tables = sql(&database, "SELECT tablename FROM pg_tables WHERE tablename LIKE 'semel%' ORDER BY 1");
-    assert!(tables.lines().count() == 13, "{tables}");
+    assert!(tables.lines().count() == 14, "{tables}");
     for table in tables.lines() {
         let privilege = match table {
             "semel_audit" | "semel_holds" | "semel_secrets" => "INSERT",

@@ -258,6 +258,10 @@ const FILL_BLOCKED: &str = "
 const READ: &str =
     "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_user_tables WHERE relname = 'semel_outbox'";
 
+/// Counts other connections to the database. One that is gone has reported what it read.
+const OTHERS: &str = "SELECT count(*) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'";
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_take_does_not_visit_messages_that_have_to_wait() {
     let database = database().await;
@@ -280,6 +284,7 @@ async fn a_take_does_not_visit_messages_that_have_to_wait() {
         database.sql("SELECT count(*) FROM semel_outbox WHERE blocked = 1").expect("it can be read");
     assert_eq!(blocked, "20000");
     let read = || database.sql(READ).expect("it can be read").parse::<u64>().expect("it is a number");
+    until(database.server(), database.name(), OTHERS, "0").await;
     let before = read();
     scans(&database, async |store| {
         for _ in 0..TIMES {
@@ -298,6 +303,7 @@ async fn a_list_of_dead_messages_reads_no_others() {
     database.sql(dead).expect("it is written");
     database.sql("VACUUM ANALYZE semel_outbox").expect("its owner may");
     let read = || database.sql(READ).expect("it can be read").parse::<u64>().expect("it is a number");
+    until(database.server(), database.name(), OTHERS, "0").await;
     let before = read();
     scans(&database, async |store| {
         let state = Some(MessageState::Dead);
@@ -330,6 +336,7 @@ async fn the_depth_of_the_outbox_is_counted_without_its_delivered_messages() {
         database.sql(statement).expect("it is written");
     }
     let read = || database.sql(READ).expect("it can be read").parse::<u64>().expect("it is a number");
+    until(database.server(), database.name(), OTHERS, "0").await;
     let before = read();
     scans(&database, async |store| {
         for _ in 0..TIMES {

@@ -124,6 +124,7 @@ async fn a_role_without_create_is_refused_with_advice_until_another_migrates() {
     migrate_database(&address(&database.url())).await.expect("its owner may");
     role.grant("SELECT ON semel_schema");
     role.grant("SELECT, UPDATE ON semel_store");
+    role.grant("SELECT ON semel_holds");
     role.grant("SELECT, INSERT, UPDATE, DELETE ON semel_records, semel_references, semel_audit");
     let store = PostgresStore::open(&address(&role.url())).await.expect("there is nothing to migrate");
     let claim = sample::with_reference(sample::claim("k"), "order 7");
