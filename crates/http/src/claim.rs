@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use semel_core::event::Refusal;
 use semel_core::{
     Claim, Decision, Event, Lapse, Policy, Reason, Record, StoreAnswer, StoreError, transition,
 };
@@ -63,7 +64,9 @@ pub(crate) async fn claim(shared: &Arc<Shared>, command: &CommandRequest, new_ke
             let unexecuted = Unexecuted::Release;
             Claimed::Acquired(Box::new(Acquired { record, rule, asked, unexecuted, span }))
         }
-        (Decision::Reconcile | Decision::Vacant, Some(record)) if record.head.token == token => {
+        (Decision::Reconcile | Decision::Vacant, Some(record))
+            if record.head.token == token && !record.head.is_in_doubt() =>
+        {
             // This claim itself: its answer was lost, and it was found again after the end of its lease. Nothing ran.
             give_back(shared, &record, Reason::ClaimUnconfirmed, problems::store_unavailable, policy).await
         }
@@ -115,7 +118,11 @@ async fn send(
             Err(Box::new(problems::duplicate_reference(own.map(|holder| holder.operation_id), policy)))
         }
         Ok(answer) => {
+            if answer.decision == Decision::Refused(Refusal::StoreFenced) {
+                shared.observer.held(&rule.label);
+            }
             observe::became_unknown(|| rule.label.clone(), &answer, None);
+            observe::doubted(|| rule.label.clone(), &answer, claim);
             if let Some(record) = answer.record.as_ref().filter(|record| record.is_first_of(claim)) {
                 new_key.created();
                 let replaced = answer.lapse == Some(Lapse::Retention);

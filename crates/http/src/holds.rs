@@ -84,6 +84,8 @@ impl HeldTargets {
                 HoldTarget::Tenant(name) => drop(held.tenants.insert(name.clone())),
                 HoldTarget::Sink(kind) => drop(held.sinks.insert(kind.clone())),
                 HoldTarget::Reconciler => held.reconciler = true,
+                // The store itself obeys these.
+                HoldTarget::Store | HoldTarget::LookUpFirst(_) | HoldTarget::YoungerKeys(_) => {}
             }
         }
         held

@@ -57,6 +57,7 @@ mod spans;
 mod store_return;
 mod wait;
 mod whole;
+mod witness;
 mod worker;
 
 pub use answer::{AnswerDecision, AnswerFacts, Refetch, as_grpc, is_grpc, problem};
@@ -78,4 +79,5 @@ pub use semel_core::Outcome;
 pub use service::Idempotency;
 pub use shares::{Share, ShareHolder, Shares};
 pub use whole::{IncompleteBody, WholeBody};
+pub use witness::{StoreWitness, WitnessError};
 pub use worker::{Stop, Worker, WorkerOptions};

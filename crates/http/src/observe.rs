@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
-use semel_core::{Change, OperationName, Principal, Record, StoreAnswer, StoreError, TraceContext};
+use semel_core::{Change, Claim, OperationName, Principal, Record, StoreAnswer, StoreError, TraceContext};
 
 use crate::busy::KeyHashPrefix;
 use crate::operations::{CommandRule, path_of};
@@ -103,6 +103,14 @@ pub(crate) fn became_unknown(
 ) {
     if let Some(cause) = answer.made_unknown(change) {
         unknown(operation(), cause).increment(1);
+    }
+}
+
+/// Counts a command that became unknown with its claim, since the store may have forgotten attempts at it.
+pub(crate) fn doubted(operation: impl FnOnce() -> Arc<str>, answer: &StoreAnswer, claim: &Claim) {
+    let own = answer.record.as_ref().filter(|record| record.head.token == claim.attempt.token);
+    if let Some(record) = own.filter(|record| record.head.is_in_doubt()) {
+        unknown(operation(), record.head.reason).increment(1);
     }
 }
 

@@ -122,6 +122,7 @@ pub(crate) fn decided(
         (Decision::Expired, Some(record)) => problems::expired(record, policy),
         (Decision::Mismatch, _) => problems::mismatch(policy),
         (Decision::Vacant, _) => problems::vacant(policy),
+        (Decision::Refused(Refusal::StoreFenced), _) => problems::fenced(policy),
         (Decision::Refused(Refusal::FingerprintVersion), Some(record)) => {
             let (operation_id, version) = (record.operation_id, record.head.fingerprint.version().number());
             tracing::error!(%operation_id, version, "a record has a fingerprint of a version that is not known here");

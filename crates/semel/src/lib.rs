@@ -90,7 +90,8 @@ pub use semel_core::{Backend, Policy, Principal, Store, Tier};
 pub use semel_http::{
     Authenticated, Body, Builder, BusyCallers, BusyMinutes, CallerCount, CallerRanking, CallerRankings,
     ConfigError, Denied, Execution, HoldBoard, HotKey, Idempotency, IdempotencyLayer, Maintained,
-    Maintenance, NotExecuted, Operation, Outcome, Refetch, Shutdown, Stop, Worker, WorkerOptions,
+    Maintenance, NotExecuted, Operation, Outcome, Refetch, Shutdown, Stop, WitnessError, Worker,
+    WorkerOptions,
 };
 #[cfg(feature = "encryption")]
 pub use semel_stores::encryption;

@@ -1,11 +1,13 @@
 //! Semel in a service: the layer, its store, and the work in the background. Made once, in `main`.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use semel_core::{Backend, StoreError};
 use semel_http::{
-    Builder, HoldBoard, IdempotencyLayer, Maintained, Maintenance, Shutdown, Worker, WorkerOptions,
+    Builder, HoldBoard, IdempotencyLayer, Maintained, Maintenance, Shutdown, StoreWitness, WitnessError,
+    Worker, WorkerOptions,
 };
 
 /// Time for which running commands are waited for when [`Semel::serve`] is told to stop.
@@ -48,6 +50,7 @@ pub struct Semel {
     store: Arc<dyn Backend>,
     maintenance: Maintenance,
     holds: Arc<HoldBoard>,
+    witness: Option<PathBuf>,
 }
 
 impl Semel {
@@ -60,6 +63,7 @@ impl Semel {
             store: kept,
             maintenance: Maintenance::default(),
             holds: board,
+            witness: None,
         };
         Builder::new(store.clone(), finish).evidence(store.clone()).usage(store).holds(holds)
     }
@@ -68,6 +72,14 @@ impl Semel {
     #[must_use]
     pub fn with_maintenance(mut self, change: impl FnOnce(&mut Maintenance)) -> Semel {
         change(&mut self.maintenance);
+        self
+    }
+
+    /// Sets the file that remembers how far the store had come: a store that was restored from a backup is noticed by it at the
+    /// next start, and fenced. Without it, only a running process notices. Put it where a restore does not restore it, too.
+    #[must_use]
+    pub fn with_witness(mut self, file: impl Into<PathBuf>) -> Semel {
+        self.witness = Some(file.into());
         self
     }
 
@@ -86,15 +98,20 @@ impl Semel {
         self.holds.clone()
     }
 
-    /// Starts the work in the background: expired leases are swept, expired records deleted, holds read. It stops when the result
-    /// is dropped. For a service that does not call [`serve`](Semel::serve).
-    pub fn start(&self) -> Background {
+    /// Starts the work in the background: expired leases are swept, expired records deleted, holds read, the store compared with
+    /// its witness. It stops when the result is dropped. For a service that does not call [`serve`](Semel::serve), before it serves.
+    ///
+    /// # Errors
+    /// If the store cannot be compared with its [witness](Semel::with_witness).
+    pub async fn start(&self) -> Result<Background, WitnessError> {
+        let witness =
+            StoreWitness::start(self.store.clone(), self.holds.clone(), self.witness.as_deref()).await?;
         let maintenance =
             self.layer.maintain(self.maintenance.clone(), self.store.clone(), self.store.clone().outbox());
         let holds = self.holds.clone();
-        Background(tokio::spawn(async move {
-            tokio::join!(maintenance, holds.run());
-        }))
+        Ok(Background(tokio::spawn(async move {
+            tokio::join!(maintenance, holds.run(), witness.run());
+        })))
     }
 
     /// Does the work in the background once, for tests with a clock of their own.
@@ -169,7 +186,7 @@ impl Semel {
     /// until a second signal, unless it follows the first within 5 seconds.
     ///
     /// # Errors
-    /// If the listener fails.
+    /// If the listener fails, or the store cannot be compared with its witness.
     #[cfg(feature = "axum")]
     pub async fn serve(&self, listener: tokio::net::TcpListener, app: axum::Router) -> std::io::Result<()> {
         // Supervisors and terminals often send a signal twice.
@@ -189,7 +206,7 @@ impl Semel {
     /// Serves `app` with the work in the background, until `signal` is ready. Running commands then have `limit` to end.
     ///
     /// # Errors
-    /// If the listener fails.
+    /// If the listener fails, or the store cannot be compared with its witness.
     #[cfg(feature = "axum")]
     pub async fn serve_until(
         &self,
@@ -209,7 +226,7 @@ impl Semel {
         signal: impl Future,
         limit: impl Future<Output = ()>,
     ) -> std::io::Result<()> {
-        let _background = self.start();
+        let _background = self.start().await.map_err(std::io::Error::other)?;
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let serving = axum::serve(listener, app).with_graceful_shutdown(async { drop(stopped.await) });
         let mut serving = std::pin::pin!(serving.into_future());

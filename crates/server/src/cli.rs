@@ -5,6 +5,7 @@
 
 mod admin_client;
 mod audit;
+mod backup;
 mod completions;
 mod configuration;
 mod demo;
@@ -69,6 +70,8 @@ pub fn main() -> ExitCode {
             ShownCommand::Sweep(args) => upkeep::sweep(&args, config),
             ShownCommand::Reap(args) => upkeep::reap(&args, config),
             ShownCommand::Migrate(args) => upkeep::migrate(&args, config),
+            ShownCommand::Backup(args) => backup::back_up(&args, config),
+            ShownCommand::Restore(args) => backup::restore(&args, config),
             ShownCommand::Fingerprint(args) => fingerprint::run(&args, config),
             ShownCommand::Keys(args) => keys::run(&args, config),
             ShownCommand::Verify(args) => verify::run(&args),
@@ -135,6 +138,8 @@ enum ShownCommand {
     Sweep(upkeep::SweepArgs),
     Reap(upkeep::ReapArgs),
     Migrate(upkeep::MigrateArgs),
+    Backup(backup::BackupArgs),
+    Restore(backup::RestoreArgs),
     Fingerprint(fingerprint::FingerprintArgs),
     Keys(keys::KeysArgs),
     Verify(verify::VerifyArgs),

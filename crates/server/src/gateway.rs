@@ -19,7 +19,9 @@ use semel_gateway::tls::live::{self, Live, Reload};
 use semel_gateway::tls::server::Acceptor;
 use semel_gateway::upstream::Upstream;
 use semel_gateway::{former_names, forward, identity, listener, tls};
-use semel_http::{HoldBoard, IdempotencyLayer, Maintenance, Operation, Shutdown, WorkerOptions};
+use semel_http::{
+    HoldBoard, IdempotencyLayer, Maintenance, Operation, Shutdown, StoreWitness, WorkerOptions,
+};
 use semel_operations::admin::history::MetricsHistory;
 use semel_operations::admin::tls_listener::TlsListener;
 use semel_operations::admin::{self, Admin, AdminGate, MetricsPage};
@@ -103,6 +105,9 @@ impl Gateway {
         let tracer = tracing.as_ref().map(|tracing| tracing.tracer.clone());
         let sampler = tracing.as_ref().map(|tracing| tracing.sampler);
         let holds = HoldBoard::new(backend.clone());
+        let remembered = config.witness();
+        let witness = StoreWitness::start(backend.clone(), holds.clone(), remembered.as_deref()).await;
+        let witness = witness.context("`witness`")?;
         holds.ready().await;
         let layer = layer(config, store.clone(), backend.clone(), proxy.clone(), authority).await?;
         let layer = layer.holds(holds.clone());
@@ -162,6 +167,7 @@ impl Gateway {
         let mut background = vec![
             tokio::spawn(layer.maintain(maintenance, store, outbox)),
             tokio::spawn(holds.run()),
+            tokio::spawn(witness.run()),
             tokio::spawn(layer.worker(proxy, WorkerOptions::default()).run()),
             tokio::spawn(upkeep(metrics)),
             tokio::spawn(history.run(page)),

@@ -468,7 +468,8 @@ impl Holds for MemoryStore {
         if tables.holds.contains_key(target) {
             return Ok(HoldChange::AlreadySo);
         }
-        if tables.holds.len() >= MAX_HOLDS {
+        // A fence is never refused.
+        if tables.holds.len() >= MAX_HOLDS && *target != HoldTarget::Store {
             return Ok(HoldChange::TooMany);
         }
         let hold = Hold { target: target.clone(), since: now, who: note.who.clone(), why: note.why.clone() };

@@ -67,6 +67,14 @@ pub(crate) fn held_problem() -> Problem {
     Problem::new(ProblemKind::Held, detail).retry_after(HELD)
 }
 
+/// Answers that the store was restored and may have forgotten the command: nothing ran now.
+pub(crate) fn fenced(policy: &Policy) -> Answer {
+    let detail = "The records of this service were restored from a backup, and may lack this command: it was not run now, and \
+                  may have run before. Send it again with the same key.";
+    let problem = Problem::new(ProblemKind::Held, detail).retry_after(HELD);
+    told(AnswerDecision::Refused, &problem, policy)
+}
+
 /// Answers that the deadline of the client was over before the claim: nothing ran.
 pub(crate) fn deadline_exceeded(policy: &Policy) -> Answer {
     let detail = "The time in Semel-Deadline was over before the command was claimed, so nothing was run.";

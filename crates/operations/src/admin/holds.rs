@@ -40,7 +40,7 @@ fn read(call: &AdminCall) -> Result<HoldTarget, Problem> {
 /// Performs the action.
 async fn change(call: AdminCall, target: &HoldTarget, action: HoldAction) -> Result<HoldAction, Problem> {
     let note = call.note(action.as_str())?;
-    match act(&*call.admin.holds, target, action, note).await.map_err(unavailable)? {
+    match act(&*call.admin.store, &*call.admin.holds, target, action, note).await.map_err(unavailable)? {
         Acted::Done(_) => Ok(action),
         Acted::Refused(why) => Err(refused(&why)),
         Acted::Absent(why) => Err(Problem::new(ProblemKind::NotFound, why)),

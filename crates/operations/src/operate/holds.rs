@@ -1,7 +1,10 @@
 //! Holds as operators see them, and the actions on one.
 
 use semel_core::hold::MAX_HOLDS;
-use semel_core::{Filter, Hold, HoldChange, HoldTarget, Holds, Note, OperationName, Records, StoreError};
+use semel_core::{
+    Change, Decision, Filter, Hold, HoldChange, HoldTarget, Holds, Note, OperationName, Records, StateName,
+    StoreError,
+};
 use semel_settings::{CertificateTenant, Config, OperationConfig, PrincipalSource, TenantSource, nearest};
 use serde_json::{Value, json};
 
@@ -30,7 +33,7 @@ impl HoldAction {
     }
 }
 
-/// Parses a target. The reconciler has no name.
+/// Parses a target. The reconciler and the store have no name.
 ///
 /// # Errors
 /// Returns a description of the invalid part.
@@ -38,17 +41,26 @@ pub fn target(kind: &str, name: Option<&str>) -> Result<HoldTarget, String> {
     let known = HoldTarget::KINDS.join(", ");
     match (HoldTarget::KINDS.contains(&kind), name) {
         (false, _) => Err(format!("{:?} is not a kind of target: {known}", beginning(kind))),
-        (true, None | Some("")) if kind != HoldTarget::Reconciler.kind() => {
-            Err(format!("the name of the {kind} is missing"))
+        (true, None | Some("")) if HoldTarget::is_named(kind) => {
+            Err(format!("the name of the {} is missing", named_part(kind)))
         }
-        (true, name) => HoldTarget::new(kind, name.unwrap_or_default()).ok_or_else(|| {
-            match kind == HoldTarget::Reconciler.kind() {
-                true => "the reconciler has no name".to_owned(),
-                false => format!(
-                    "the name of the {kind} is too long, or has a control character: it cannot be the name of one"
+        (true, name) => {
+            HoldTarget::new(kind, name.unwrap_or_default()).ok_or_else(|| match HoldTarget::is_named(kind) {
+                false => format!("the {kind} has no name"),
+                true => format!(
+                    "the name of the {} is too long, or has a control character: it cannot be the name of one",
+                    named_part(kind)
                 ),
-            }
-        }),
+            })
+        }
+    }
+}
+
+/// Returns the part of the system whose name a target of this kind has.
+fn named_part(kind: &str) -> &str {
+    match kind {
+        "look-up-first" | "younger-keys" => "operation",
+        other => other,
     }
 }
 
@@ -59,7 +71,11 @@ pub async fn check_operation(
     config: &Config,
     store: &dyn Records,
 ) -> Result<Result<(), String>, StoreError> {
-    let HoldTarget::Operation(name) = target else { return Ok(Ok(())) };
+    let (HoldTarget::Operation(name) | HoldTarget::LookUpFirst(name) | HoldTarget::YoungerKeys(name)) =
+        target
+    else {
+        return Ok(Ok(()));
+    };
     let is = |own: &OperationName| own.as_str() == name;
     let is_former = |operation: &&OperationConfig| operation.aliases.iter().any(is);
     if config.operations.iter().any(|operation| is(&operation.name)) {
@@ -118,14 +134,56 @@ fn is_configured(tenant: &str, config: &Config) -> bool {
     identity.into_iter().chain(quotas).chain(webhooks).any(|known| known == tenant)
 }
 
+/// Number of records that one page of a doubt has.
+const PAGE: usize = 500;
+
+/// Makes the commands unknown that the store had as waiting or running when it was fenced: it may have forgotten what became of
+/// them, and no worker may start them again. Called before a fence is lifted. Returns their number; 0 without a fence.
+///
+/// # Errors
+/// If the store fails. Called again, it goes on.
+async fn doubt_open_commands(
+    store: &dyn Records,
+    holds: &dyn Holds,
+    note: &Note,
+) -> Result<usize, StoreError> {
+    let holds = holds.holds().await?;
+    let Some(fence) = holds.iter().find(|hold| hold.target == HoldTarget::Store) else { return Ok(0) };
+    let mut doubted = 0;
+    for state in [StateName::Claimed, StateName::Processing] {
+        let mut filter =
+            Filter { state: Some(state), until: Some(fence.since), limit: PAGE, ..Filter::default() };
+        loop {
+            let page = store.list(&filter).await?;
+            for record in &page.records {
+                let note = Note { action: "doubt".to_owned(), ..note.clone() };
+                let answer = store.apply(&record.id, &Change::doubt().noted(note)).await?;
+                doubted += usize::from(answer.decision == Decision::Applied);
+            }
+            match page.next {
+                Some(next) => filter.after = Some(next),
+                None => break,
+            }
+        }
+    }
+    Ok(doubted)
+}
+
 /// Performs the action and records a note with the operator and the reason, in one write. The note's action is
 /// replaced by that of the hold.
 pub async fn act(
+    store: &dyn Records,
     holds: &dyn Holds,
     target: &HoldTarget,
     action: HoldAction,
     note: Note,
 ) -> Result<Acted<HoldAction>, StoreError> {
+    if (target, action) == (&HoldTarget::Store, HoldAction::Lift) {
+        let doubted = doubt_open_commands(store, holds, &note).await?;
+        if doubted > 0 {
+            tracing::warn!(doubted, "commands whose end the store may have forgotten are unknown now");
+        }
+    }
     let note = Note { action: format!("{} {target}", action.as_str()), ..note };
     let change = match action {
         HoldAction::Add => holds.hold(target, &note).await?,
@@ -170,6 +228,28 @@ pub fn effect(target: &HoldTarget, action: HoldAction) -> String {
         (HoldTarget::Sink(_), HoldAction::Lift) => "messages of this kind are delivered again",
         (HoldTarget::Reconciler, HoldAction::Add) => "unknown outcomes are not looked up on schedule",
         (HoldTarget::Reconciler, HoldAction::Lift) => "unknown outcomes are looked up on schedule again",
+        (HoldTarget::Store, HoldAction::Add) => {
+            "the store is fenced: known commands are answered, and every other gets 503 IDEMPOTENCY_HELD and does not run; \
+             workers, messages and look-ups wait"
+        }
+        (HoldTarget::Store, HoldAction::Lift) => {
+            "the fence is lifted: a command without a record is new, and runs, even if it ran before the restore; commands \
+             that the restored store had as waiting or running are unknown; workers, messages and look-ups go on"
+        }
+        (HoldTarget::LookUpFirst(_), HoldAction::Add) => {
+            "while the store is fenced, commands of this operation without a record are unknown, and run only after a look-up \
+             or a verdict has found that they did not"
+        }
+        (HoldTarget::LookUpFirst(_), HoldAction::Lift) => {
+            "while the store is fenced, commands of this operation without a record are refused again"
+        }
+        (HoldTarget::YoungerKeys(_), HoldAction::Add) => {
+            "while the store is fenced, commands of this operation without a record run if their key is a UUID of version 7 \
+             that was drawn at least ten minutes after the fence"
+        }
+        (HoldTarget::YoungerKeys(_), HoldAction::Lift) => {
+            "while the store is fenced, commands of this operation without a record are refused again"
+        }
     };
     format!("within {KNOWN_AFTER}, in every gateway of this store: {what}")
 }

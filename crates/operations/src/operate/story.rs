@@ -199,6 +199,9 @@ fn tell(step: &Step) -> String {
         }
         Reason::Expired => "its time to live ended: the response is gone".to_owned(),
         Reason::Purged => "purged: the response is gone".to_owned(),
+        Reason::StoreRestored => {
+            "the store was restored, and may have forgotten attempts at it: unknown".to_owned()
+        }
     };
     match (step.again, state) {
         (None, _) => what,

@@ -129,7 +129,7 @@ async fn the_work_in_the_background_stops_when_it_is_dropped() {
     let store: Arc<dyn Backend> = Arc::new(MemoryStore::new());
     let semel = semel(store.clone());
     let before = Arc::strong_count(&store);
-    let background = semel.start();
+    let background = semel.start().await.expect("it has no witness");
     assert!(Arc::strong_count(&store) > before, "it holds the store");
     drop(background);
     while Arc::strong_count(&store) > before {

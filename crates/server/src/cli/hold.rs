@@ -1,4 +1,4 @@
-//! `semel hold list|add|lift`: stops an operation, a tenant, a sink or the reconciler for a while. Every change requires
+//! `semel hold list|add|lift`: stops an operation, a tenant, a sink, the reconciler or a restored store for a while. Every change requires
 //! a reason, and is noted permanently with it.
 
 use std::path::Path;
@@ -17,7 +17,7 @@ use super::{CommandResult, OutputFlags, StoreFlag, blocking, load, open_keyless,
 
 /// The command line of `semel hold`.
 #[derive(Debug, clap::Args)]
-#[command(about = "Hold an operation, a tenant, a sink or the reconciler, and lift holds")]
+#[command(about = "Hold an operation, a tenant, a sink, the reconciler or a restored store, and lift holds")]
 pub(super) struct HoldArgs {
     #[command(subcommand)]
     command: HoldCommand,
@@ -49,14 +49,19 @@ struct ListHoldsArgs {
 /// The command line of `semel hold add`.
 #[derive(Debug, clap::Args)]
 #[command(
-    about = "Hold an operation, a tenant, a sink or the reconciler",
+    about = "Hold an operation, a tenant, a sink, the reconciler or a restored store",
     long_about = "Holds one target, in every gateway of this store, within 2 seconds and until it is lifted, also over \
         restarts:\n\
         - an operation or a tenant: new commands get 503 `IDEMPOTENCY_HELD` with `Retry-After`, and nothing of them \
         runs; workers start none that wait. Retries of known commands are answered as before. Commands that run \
         already are not stopped.\n\
         - a sink: messages of this kind are kept, and not delivered.\n\
-        - the reconciler: unknown outcomes are not looked up on schedule.\n\n\
+        - the reconciler: unknown outcomes are not looked up on schedule.\n\
+        - the store, at once: its fence, for a store that was restored and may have forgotten commands. Known commands are \
+        answered; every other is refused like a held one. Workers, messages and look-ups wait. Two choices for an operation \
+        have an effect while the fence is up: with --look-up-first, a command without a record is unknown until a look-up \
+        or a verdict has found that it did not run; with --younger-keys, it runs if its key is a UUID of version 7 that was \
+        drawn at least ten minutes after the fence.\n\n\
         An operation that neither a rule nor a record has is refused. A tenant is held in any case, with a warning if no \
         setting names it and no record of it is found: the look-up reads the oldest records of the store, at most \
         10,000. The operator and the reason are kept for good.",
@@ -64,7 +69,9 @@ struct ListHoldsArgs {
         semel hold add --operation payments.create --reason 'the provider is down, ticket 7'\n  \
         semel hold add --tenant acme --reason 'runaway client'\n  \
         semel hold add --sink payment.created --reason 'the receiver counts twice'\n  \
-        semel hold add --reconciler --reason 'the provider limits our look-ups'\n\n\
+        semel hold add --reconciler --reason 'the provider limits our look-ups'\n  \
+        semel hold add --store-fence --reason 'restored from the backup of 03:00'\n  \
+        semel hold add --look-up-first payments.create --reason 'the provider knows every payment'\n\n\
         Exit codes: 0 held, 1 it is held already or cannot be held, 2 wrong use, or the store cannot be used."
 )]
 struct AddHoldArgs {
@@ -77,7 +84,9 @@ struct AddHoldArgs {
 #[command(
     about = "Lift a hold",
     long_about = "Lifts a hold, in every gateway of this store, within 2 seconds: commands run, messages go out and \
-        look-ups are made again. The operator and the reason are kept for good.",
+        look-ups are made again. The operator and the reason are kept for good.\n\n\
+        When the fence of a store is lifted, commands that the store had as waiting or running become unknown, and a \
+        command without a record counts as new: it runs again if it ran in the time that the store has forgotten.",
     after_help = "Example:\n  \
         semel hold lift --operation payments.create --reason 'the provider is back'\n\n\
         Exit codes: 0 lifted, 1 it is not held, 2 wrong use, or the store cannot be used."
@@ -87,9 +96,13 @@ struct LiftHoldArgs {
     change: ChangeHoldArgs,
 }
 
+/// The arguments of which a change of a hold has one.
+const TARGETS: [&str; 7] =
+    ["operation", "tenant", "sink", "reconciler", "store_fence", "look_up_first", "younger_keys"];
+
 /// The arguments of a change of a hold.
 #[derive(Debug, clap::Args)]
-#[command(group = ArgGroup::new("target").args(["operation", "tenant", "sink", "reconciler"]).required(true))]
+#[command(group = ArgGroup::new("target").args(TARGETS).required(true))]
 struct ChangeHoldArgs {
     #[arg(long, value_name = "NAME", help = "New commands of this operation")]
     operation: Option<String>,
@@ -99,6 +112,20 @@ struct ChangeHoldArgs {
     sink: Option<String>,
     #[arg(long, help = "Scheduled look-ups of unknown outcomes")]
     reconciler: bool,
+    #[arg(long, help = "Fence of a store that was restored")]
+    store_fence: bool,
+    #[arg(
+        long,
+        value_name = "NAME",
+        help = "Under a fence: look up missing commands of this operation before they run"
+    )]
+    look_up_first: Option<String>,
+    #[arg(
+        long,
+        value_name = "NAME",
+        help = "Under a fence: run commands of this operation whose keys are younger"
+    )]
+    younger_keys: Option<String>,
     #[arg(long, value_name = "TEXT", help = "Reason for the action, which is kept for good")]
     reason: String,
     #[command(flatten)]
@@ -109,10 +136,17 @@ struct ChangeHoldArgs {
 
 impl ChangeHoldArgs {
     fn target(&self) -> anyhow::Result<HoldTarget> {
-        let given = [("operation", &self.operation), ("tenant", &self.tenant), ("sink", &self.sink)];
+        let given = [
+            ("operation", &self.operation),
+            ("tenant", &self.tenant),
+            ("sink", &self.sink),
+            ("look-up-first", &self.look_up_first),
+            ("younger-keys", &self.younger_keys),
+        ];
         let named = given.into_iter().find_map(|(kind, name)| Some((kind, Some(name.as_deref()?))));
-        let (kind, name) =
-            named.or(self.reconciler.then_some(("reconciler", None))).context("the target is missing")?;
+        let nameless = [("reconciler", self.reconciler), ("store", self.store_fence)];
+        let nameless = nameless.into_iter().find_map(|(kind, is_given)| is_given.then_some((kind, None)));
+        let (kind, name) = named.or(nameless).context("the target is missing")?;
         holds::target(kind, name).map_err(anyhow::Error::msg)
     }
 }
@@ -151,7 +185,9 @@ fn change(args: &ChangeHoldArgs, config: Option<&Path>, action: HoldAction) -> a
         return Ok(CommandResult::No);
     }
     let note = Note { who: who(), action: String::new(), why };
-    if let Acted::Refused(why) | Acted::Absent(why) = blocking(holds::act(&*store, &target, action, note))? {
+    if let Acted::Refused(why) | Acted::Absent(why) =
+        blocking(holds::act(&*store, &*store, &target, action, note))?
+    {
         eprintln!("{}", printable(&why));
         return Ok(CommandResult::No);
     }

@@ -75,7 +75,7 @@ impl Holds for PostgresStore {
                 let written = in_transaction(lent.link()?, async |link: &mut Link| {
                     link.run(LOCK_HOLDS).await?;
                     let mut values = values(&target, &note, now(link, offset).await?);
-                    values.push(SqlValue::Int(i64::try_from(MAX_HOLDS).ok()));
+                    values.push(SqlValue::Int(Some(most(&target))));
                     let rows = link.query(HOLD, &values).await?;
                     let number = |column| rows.first().and_then(|row| row.int(column)).unwrap_or(0);
                     Ok(Some(match (number(0), number(1)) {
@@ -109,11 +109,18 @@ impl Holds for PostgresStore {
     }
 }
 
+/// Returns the number of holds from which on this target is refused. A fence is never refused.
+fn most(target: &HoldTarget) -> i64 {
+    match target {
+        HoldTarget::Store => i64::MAX,
+        _ => i64::try_from(MAX_HOLDS).unwrap_or(i64::MAX),
+    }
+}
+
 /// Fences the store, with a note, if it is not fenced yet.
 pub(super) async fn hold_store(db: &mut impl Executor, note: &Note) -> Result<(), DbError> {
     let mut values = values(&HoldTarget::Store, note, schema::now(db).await?);
-    // However many holds there are.
-    values.push(SqlValue::Int(Some(i64::MAX)));
+    values.push(SqlValue::Int(Some(most(&HoldTarget::Store))));
     db.query(HOLD, &values).await.map(|_| ())
 }
 

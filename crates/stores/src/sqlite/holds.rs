@@ -84,7 +84,8 @@ pub(super) fn fence(connection: &Connection) -> rusqlite::Result<Option<StoreFen
     Ok(StoreFence::of(holds.iter().map(|hold| (&hold.target, hold.since))))
 }
 
-fn hold(
+/// Holds a target.
+pub(super) fn hold(
     connection: &Connection,
     target: &HoldTarget,
     note: &Note,
@@ -99,7 +100,8 @@ fn hold(
     if is_held {
         return Ok(HoldChange::AlreadySo);
     }
-    if usize::try_from(held).is_ok_and(|held| held >= MAX_HOLDS) {
+    // A fence is never refused.
+    if usize::try_from(held).is_ok_and(|held| held >= MAX_HOLDS) && *target != HoldTarget::Store {
         return Ok(HoldChange::TooMany);
     }
     connection
@@ -108,7 +110,8 @@ fn hold(
     Ok(HoldChange::Done)
 }
 
-fn lift(
+/// Lifts the hold of a target.
+pub(super) fn lift(
     connection: &Connection,
     target: &HoldTarget,
     _note: &Note,

@@ -6,11 +6,12 @@
 //! - Changes: `change.rs` makes one, `known.rs` settles without a read, `job.rs` carries a change to the
 //!   writer, `writer.rs` is the thread that commits changes in groups.
 //! - File: `connection.rs` opens it (`open_error.rs` has the reasons for a failure), `place.rs` notices that
-//!   the file is gone, `clock.rs` that the clock was set, `errors.rs` interprets errors.
+//!   the file is gone, `backup.rs` copies it and puts it back, `clock.rs` notices that the clock was set, `errors.rs` interprets errors.
 //! - More: `outbox.rs` messages, `phases.rs` phases, `evidence.rs` received evidence, `usage.rs` quotas, `holds.rs` holds and the
 //!   fence, `witnesses.rs` what notices a restored file.
 
 mod api_keys;
+mod backup;
 mod change;
 mod clock;
 mod connection;
@@ -57,6 +58,7 @@ use tokio::sync::mpsc;
 use crate::access::Access;
 use crate::store_schema::{KnownSchema, StoreSchema};
 pub use api_keys::ApiKeys;
+pub use backup::{BackupContent, BackupError, back_up, restore};
 use connection::{check, connect};
 use job::{Job, Task, WriteTransaction, point_of};
 pub use join::{

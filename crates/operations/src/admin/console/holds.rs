@@ -54,7 +54,7 @@ struct HoldsPage {
 pub(super) async fn page(call: AdminCall) -> Result<AdminAnswer, Problem> {
     let holds = call.admin.holds.holds().await.map_err(unavailable)?;
     let kinds = HoldTarget::KINDS.into_iter().filter_map(|name| {
-        let is_named = name != HoldTarget::Reconciler.kind();
+        let is_named = HoldTarget::is_named(name);
         let target = HoldTarget::new(name, if is_named { "any" } else { "" })?;
         Some(HoldKind { name, is_named, effect: effect(&target, HoldAction::Add) })
     });

@@ -193,7 +193,8 @@ async fn holds(call: &AdminCall, record: Option<&Record>) -> Result<Vec<HoldRow>
     let is_of = |target: &HoldTarget| match target {
         HoldTarget::Operation(name) => name == record.operation.as_str(),
         HoldTarget::Tenant(name) => name == record.principal.tenant(),
-        HoldTarget::Sink(_) | HoldTarget::Reconciler => false,
+        HoldTarget::LookUpFirst(name) | HoldTarget::YoungerKeys(name) => name == record.operation.as_str(),
+        HoldTarget::Sink(_) | HoldTarget::Reconciler | HoldTarget::Store => false,
     };
     Ok(holds.iter().filter(|hold| is_of(&hold.target)).map(HoldRow::of).collect())
 }
