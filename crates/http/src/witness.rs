@@ -95,8 +95,12 @@ impl StoreWitness {
         }
         let witness = Mutex::new(remembered.unwrap_or(fresh));
         let own = Arc::new(StoreWitness { store, holds, place, witness });
-        if let (Some(path), true) = (file, remembered.is_some()) {
-            own.once().await.map_err(|error| WitnessError::Store { path: path.to_owned(), error })?;
+        if let Some((path, _)) = &own.place {
+            let compared = own.once().await;
+            // A new witness has nothing to compare: the store may be away for a while.
+            if remembered.is_some() {
+                compared.map_err(|error| WitnessError::Store { path: path.clone(), error })?;
+            }
         }
         Ok(own)
     }

@@ -221,6 +221,7 @@ impl Parts {
             terms: self.kind.terms(),
             start,
             reference: if taken { Reference::Taken } else { Reference::Free },
+            fence: semel_core::ClaimFence::Open,
         };
         self.change(world, key, &Event::Claim(attempt), NOW)
     }

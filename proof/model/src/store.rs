@@ -75,6 +75,7 @@ impl Protocol {
             terms: self.terms,
             start: self.configuration.start(),
             reference,
+            fence: semel_core::ClaimFence::Open,
         };
         self.change(world, task.key, &Event::Claim(attempt), None)
     }

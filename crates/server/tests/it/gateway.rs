@@ -44,6 +44,7 @@ mod printing;
 mod proxying;
 mod reconciling;
 mod recorder;
+mod restoring;
 mod smuggling;
 mod sso;
 mod stopping;
