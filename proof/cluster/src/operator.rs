@@ -1,5 +1,6 @@
 //! Operator: looks up unknown commands in the ledger, and gives the verdict with the program of operators.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use semel_chaos::program::done;
@@ -13,6 +14,24 @@ use crate::world::World;
 
 /// Timeout of the program.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Interval between two looks for a fence.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Lifts the fence of a store that has noticed its loss, whenever there is one, until it is dropped: with asynchronous
+/// replication, the loss must show in the history.
+pub(crate) async fn accept_losses(world: Arc<World>) {
+    loop {
+        let mut command = Command::from(world.semel());
+        command.args(["hold", "lift", "--store-fence", "--reason", "the loss is accepted"]);
+        if done(command, PATIENCE).await == Some(true) {
+            println!(
+                "      the store noticed that it had lost writes, and was fenced: an operator lifts the fence"
+            );
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
 
 /// Settles an unknown command, if the ledger proves what became of it.
 pub(crate) async fn settle(world: &World, unknown: &Unsettled) -> Result<(), String> {

@@ -95,6 +95,7 @@ async fn check_tiers(world: &World) -> Result<(), String> {
 /// Drives load and faults. Returns the number of failovers, and everything that did not come to its end.
 async fn drive(world: &Arc<World>) -> Result<(u64, Vec<String>), String> {
     let load = tokio::spawn(workload::run(world.clone()));
+    let accepting = world.options.asynchronous.then(|| tokio::spawn(operator::accept_losses(world.clone())));
     let mut looker = Looker::default();
     let first = world.wait_until_well().await?;
     tokio::time::sleep(BETWEEN).await;
@@ -105,6 +106,9 @@ async fn drive(world: &Arc<World>) -> Result<(u64, Vec<String>), String> {
     world.scribe.note(|at| Event::Quiet(Quiet { at }));
     println!("  faults have stopped; every command is brought to its end");
     let unfinished = settle(world, &mut looker).await?;
+    if let Some(accepting) = accepting {
+        accepting.abort();
+    }
     Ok((failovers, unfinished))
 }
 

@@ -183,6 +183,11 @@ pub const METRICS: &[MetricGroup] = &[
                 &[],
                 "Connections to a former primary of PostgreSQL that were refused.",
             ),
+            counter(
+                "idempotency_store_behind_total",
+                &[],
+                "Times that the store had lost writes which this process or its witness had seen.",
+            ),
             gauge("idempotency_store_queue_length", &[], "Changes that wait for the writer of the store."),
             histogram(
                 "idempotency_store_queue_seconds",

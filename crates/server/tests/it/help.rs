@@ -44,6 +44,8 @@ fn needed(name: &str) -> &'static [&'static str] {
         "keys create" => &["--tenant", "acme", "--caller", "shop"],
         "keys revoke" => &["key_3d735fd4ca06"],
         "records show" | "records explain" | "records find" => &[ID],
+        "backup" => &["--to", "backup.db"],
+        "restore" => &["--fence", "--reason", "asked to"],
         "hold add" | "hold lift" => &["--reconciler", "--reason", "asked to"],
         "records resolve" => &[ID, "--verdict", "not-executed", "--reason", "not in the ledger"],
         "records settle" => &["found.jsonl", "--reason", "asked to"],

@@ -87,6 +87,7 @@ pub fn back_up(
     if fs::symlink_metadata(to).is_ok() {
         return Err(BackupError::Exists(to.to_owned()));
     }
+    open_readable(store)?;
     let unfinished = beside(to, ".unfinished");
     let _ = fs::remove_file(&unfinished);
     let target = unfinished.clone();
@@ -184,23 +185,27 @@ fn copy(from: &Path, to: &Path, mut progress: impl FnMut() + Send + 'static) -> 
     File::open(to).and_then(|file| file.sync_all()).map_err(|error| failed(to, &error))
 }
 
-/// Checks that a file is an intact store that this version reads.
-fn check(path: &Path) -> Result<BackupContent, BackupError> {
+/// Opens a store that this version reads. Returns its schema version, too.
+fn open_readable(path: &Path) -> Result<(Connection, u32), BackupError> {
     let refused = |why: String| BackupError::NoStore { path: path.to_owned(), why };
     let connection = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
         .map_err(|error| no_store(path, &error))?;
     let found = schema::found(&connection).map_err(|error| no_store(path, &error))?;
     match found.age(schema::known_version()) {
-        SchemaAge::Current | SchemaAge::Ahead => {}
-        SchemaAge::Older if found.version > 0 => {}
-        SchemaAge::Older => return Err(refused("it has no tables of Semel".to_owned())),
-        SchemaAge::Unreadable => {
-            return Err(refused(format!(
-                "it has schema version {}, which this version of Semel cannot read",
-                found.version
-            )));
-        }
+        SchemaAge::Current | SchemaAge::Ahead => Ok((connection, found.version)),
+        SchemaAge::Older if found.version > 0 => Ok((connection, found.version)),
+        SchemaAge::Older => Err(refused("it has no tables of Semel".to_owned())),
+        SchemaAge::Unreadable => Err(refused(format!(
+            "it has schema version {}, which this version of Semel cannot read",
+            found.version
+        ))),
     }
+}
+
+/// Checks that a file is an intact store that this version reads.
+fn check(path: &Path) -> Result<BackupContent, BackupError> {
+    let refused = |why: String| BackupError::NoStore { path: path.to_owned(), why };
+    let (connection, schema) = open_readable(path)?;
     if let Some(damage) = damage(&connection).map_err(|error| no_store(path, &error))? {
         return Err(refused(damage));
     }
@@ -208,7 +213,7 @@ fn check(path: &Path) -> Result<BackupContent, BackupError> {
         .query_row("SELECT count(*) FROM semel_records", [], |row| row.get::<_, i64>(0))
         .map_err(|error| no_store(path, &error))?;
     let bytes = fs::metadata(path).map_err(|error| failed(path, &error))?.len();
-    Ok(BackupContent { bytes, records: u64::try_from(records).unwrap_or(0), schema: found.version })
+    Ok(BackupContent { bytes, records: u64::try_from(records).unwrap_or(0), schema })
 }
 
 /// Fences the store in this file, with its note.
