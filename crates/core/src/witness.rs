@@ -58,7 +58,8 @@ pub enum Beat {
 /// Keeps the beats of witnesses.
 #[async_trait]
 pub trait Witnessed: Send + Sync + 'static {
-    /// Advances the beat of the witness, durably, unless the store is behind the witness.
+    /// Advances the beat of the witness, durably, unless the store is behind the witness. A store that knows that nothing was
+    /// written since the last beat may leave it where it is.
     async fn beat(&self, witness: Witness) -> Result<Beat, StoreError>;
 }
 

@@ -21,7 +21,7 @@ use crate::deadline;
 use crate::holds::HoldBoard;
 
 /// Interval between two beats. Writes that were lost within it may go unnoticed.
-const BEAT_EVERY: Duration = Duration::from_secs(5);
+const BEAT_EVERY: Duration = Duration::from_secs(1);
 
 /// The name under which the fence is noted.
 const WHO: &str = "semel";
@@ -105,7 +105,7 @@ impl StoreWitness {
         Ok(own)
     }
 
-    /// Compares the store every five seconds, until it is dropped.
+    /// Compares the store every second, until it is dropped.
     pub async fn run(self: Arc<StoreWitness>) {
         counter!("idempotency_store_behind_total").increment(0);
         let mut was_away = false;
@@ -141,8 +141,11 @@ impl StoreWitness {
                 point
             }
         };
+        let is_new = witness.seen != seen;
         *witness = Witness { seen, ..*witness };
-        self.remember(*witness).await;
+        if is_new {
+            self.remember(*witness).await;
+        }
         Ok(())
     }
 

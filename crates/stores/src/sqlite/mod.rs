@@ -72,6 +72,7 @@ pub use place::StoreFiles;
 use readers::Readers;
 pub use schema::{SCHEMA_VERSION, known_version};
 use trouble::Trouble;
+use witnesses::LastBeat;
 use writer::{Writer, WriterCounters, WriterLevers};
 
 /// Tier of the store.
@@ -127,6 +128,7 @@ pub struct SqliteStore {
     levers: WriterLevers,
     counters: Arc<WriterCounters>,
     schema: KnownSchema,
+    last_beat: LastBeat,
 }
 
 /// Numbers of commits and of the changes that they carried: their ratio is the saving by group commit.
@@ -193,6 +195,7 @@ impl SqliteStore {
             levers,
             counters,
             schema,
+            last_beat: LastBeat::default(),
         })
     }
 

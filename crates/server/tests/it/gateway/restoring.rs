@@ -1,5 +1,7 @@
 //! Backups, restores and the fence: a restored store lacks commands, and their retries do not run again.
 
+mod under_load;
+
 use std::fs;
 use std::process::Output;
 
