@@ -11,9 +11,8 @@ use crate::policy::{KeepRequest, OnLeaseExpired, Policy};
 use crate::record::Claim;
 use crate::request::StoredRequest;
 use crate::scope::{RecordId, Scope};
-use crate::store_fence::ClaimFence;
 use crate::trace::TraceContext;
-use crate::transition::{Attempt, Reference, Start};
+use crate::transition::{Attempt, ClaimFence, Reference, Start};
 
 /// A command: the operation that an admitted request asks for.
 #[derive(Clone, Debug)]

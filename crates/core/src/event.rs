@@ -6,7 +6,6 @@ use std::time::Duration;
 use crate::fingerprint::Fingerprint;
 use crate::ids::AttemptToken;
 use crate::state::{Epoch, Fence, Head, Reason};
-use crate::store_fence::ClaimFence;
 use crate::terms::Terms;
 use crate::time::Timestamp;
 
@@ -38,6 +37,18 @@ pub enum Reference {
     Free,
     /// Another command holds the reference. Only the store knows this, and sets it.
     Taken,
+}
+
+/// Effect of the store's fence on one claim. Only the store sets it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ClaimFence {
+    /// The claim is decided as without a fence: there is none, or it does not concern this command.
+    #[default]
+    Open,
+    /// The command may have run already, and the operator has not chosen otherwise: nothing begins.
+    Closed,
+    /// The command may have run already: its outcome is unknown, and evidence is sought before it runs.
+    LookUpFirst,
 }
 
 /// The executor of a claimed command.

@@ -95,13 +95,13 @@ pub use store::{
     StoreAnswer, UnreadableRecord, Upkeep,
 };
 pub use store_error::StoreError;
-pub use store_fence::{ClaimFence, StoreFence};
+pub use store_fence::StoreFence;
 pub use terms::Terms;
 pub use tier::{Tier, TierTooLow};
 pub use time::{BootTime, Clock, SteadyClock, SystemClock, Timestamp};
 pub use trace::{Span, SpanRole, SpanValue, TraceContext, Tracer};
 pub use transition::{
-    About, Attempt, Decision, Event, Lapse, Reference, Start, Transition, Write, transition,
+    About, Attempt, ClaimFence, Decision, Event, Lapse, Reference, Start, Transition, Write, transition,
 };
 pub use vault::{Plaintext, Sealed, Sealing, Vault, VaultError};
 pub use waiting::{Waiting, WaitingFilter, WaitingPage, WaitingPlace, WaitingSearch};

@@ -6,29 +6,18 @@
 
 use std::time::Duration;
 
+use crate::event::ClaimFence;
 use crate::hold::HoldTarget;
 use crate::key::IdempotencyKey;
 use crate::operation::OperationName;
 use crate::record::{Claim, Record};
-use crate::state::{Reason, State};
+use crate::state::{Head, Reason, State};
 use crate::time::Timestamp;
-use crate::transition::age;
+use crate::transition::{Decision, Event, ReferenceWrite, RequestWrite, Transition, Write, age, transition};
 
 /// Largest difference between a client's clock and the store's with which a key's own time proves that it is younger than the
 /// fence.
 pub const CLOCK_DIFFERENCE: Duration = Duration::from_secs(10 * 60);
-
-/// Effect of the store's fence on one claim. Only the store sets it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum ClaimFence {
-    /// The claim is decided as without a fence: there is none, or it does not concern this command.
-    #[default]
-    Open,
-    /// The command may have run already, and the operator has not chosen otherwise: nothing begins.
-    Closed,
-    /// The command may have run already: its outcome is unknown, and evidence is sought before it runs.
-    LookUpFirst,
-}
 
 /// The fence of a store, with the operator's choices for operations.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,31 +58,33 @@ impl StoreFence {
     /// Returns the effect on this claim, whose record is `before` at `now`.
     pub fn on(&self, claim: &Claim, before: Option<&Record>, now: Timestamp) -> ClaimFence {
         let names = || std::iter::once(claim.scope.operation()).chain(&claim.former);
-        let live = before.filter(|record| age(record.head, now).is_some());
+        let live = before.and_then(|record| Some((record, age(record.head, now)?)));
+        // Neither evidence about this command nor the age of its key says anything about a lost one with the same reference.
+        let has_reference = claim.business_reference.is_some();
         match live {
+            Some((_, head)) if !matches!(head.state, State::FailedRetryable { .. }) => ClaimFence::Open,
+            None | Some(_) if has_reference => ClaimFence::Closed,
             None if is_named(&self.younger_keys, names()) && self.is_older_than(claim.scope.key(), now) => {
                 ClaimFence::Open
             }
-            Some(record) if !self.may_have_forgotten_of(record) => ClaimFence::Open,
+            Some((record, head)) if self.is_freed_since(record, head) => ClaimFence::Open,
             None | Some(_) if is_named(&self.look_up_first, names()) => ClaimFence::LookUpFirst,
             None | Some(_) => ClaimFence::Closed,
         }
     }
 
-    /// Returns true for a command that counts as not executed, and that a lost attempt may have run since.
-    fn may_have_forgotten_of(&self, record: &Record) -> bool {
-        let is_of_now = record.created_at >= self.since
-            || record.state_since >= self.since
-                && matches!(record.head.reason, Reason::VerdictNotExecuted | Reason::VerdictDeduplicated);
-        match record.head.state {
-            State::FailedRetryable { .. } => !is_of_now,
-            State::Claimed { .. }
-            | State::Processing { .. }
-            | State::Succeeded { .. }
-            | State::FailedFinal { .. }
-            | State::Unknown { .. }
-            | State::Expired { .. } => false,
-        }
+    /// Returns true for a command that was created or proven not executed since the fence.
+    fn is_freed_since(&self, record: &Record, head: Head) -> bool {
+        let by_verdict = matches!(head.reason, Reason::VerdictNotExecuted | Reason::VerdictDeduplicated);
+        record.created_at >= self.since || record.state_since >= self.since && by_verdict
+    }
+
+    /// Returns true for a command that was open before the fence: the store may have forgotten later attempts at it.
+    fn casts_doubt_on(&self, record: &Record) -> bool {
+        record.head.state.is_open()
+            && record.state_since < self.since
+            && !record.head.is_in_doubt()
+            && !record.head.is_left_to_a_message()
     }
 
     /// Returns true if the key names a time at which this fence was in force, so that no lost claim had it.
@@ -101,6 +92,32 @@ impl StoreFence {
         drawn_at(key).is_some_and(|drawn| {
             drawn > self.since.plus(CLOCK_DIFFERENCE) && drawn <= now.plus(CLOCK_DIFFERENCE)
         })
+    }
+}
+
+/// Decides the effects of `event` on the command with the record `before`, in a store with this fence. A command that was open
+/// before the fence becomes unknown first, with the same write.
+///
+/// Stores call this function in place of [`transition`](crate::transition::transition).
+pub fn decide(
+    fence: Option<&StoreFence>,
+    before: Option<&Record>,
+    event: &Event,
+    now: Timestamp,
+) -> Transition {
+    let head = before.map(|record| &record.head);
+    let Some(record) = before.filter(|record| fence.is_some_and(|fence| fence.casts_doubt_on(record))) else {
+        return transition(head, event, now);
+    };
+    let doubt = transition(Some(&record.head), &Event::Doubt, now);
+    let Write::Update(doubted) = doubt.write else { return transition(head, event, now) };
+    let step = transition(Some(&doubted), event, now);
+    Transition {
+        write: if step.write == Write::Keep { doubt.write } else { step.write },
+        reference: if step.reference == ReferenceWrite::Keep { doubt.reference } else { step.reference },
+        request: if step.request == RequestWrite::Keep { doubt.request } else { step.request },
+        decision: if *event == Event::Age { Decision::Applied } else { step.decision },
+        lapse: doubt.lapse.or(step.lapse),
     }
 }
 

@@ -7,12 +7,11 @@
 use std::time::Duration;
 
 pub use crate::event::{
-    About, Attempt, Decision, Event, Lapse, PhaseVerdict, Proof, Recorded, Reference, ReferenceWrite,
-    Refusal, RequestWrite, Start, Transition, Verdict, Write,
+    About, Attempt, ClaimFence, Decision, Event, Lapse, PhaseVerdict, Proof, Recorded, Reference,
+    ReferenceWrite, Refusal, RequestWrite, Start, Transition, Verdict, Write,
 };
 use crate::policy::OnLeaseExpired;
 use crate::state::{Epoch, Fence, Head, Reason, SettledBy, State};
-use crate::store_fence::ClaimFence;
 use crate::terms::Terms;
 use crate::time::Timestamp;
 
@@ -356,7 +355,11 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
         // The store may have forgotten that a worker started or ended it. A command that depends on its message is settled by it.
         Event::Doubt => match head.state {
             State::Claimed { .. } => apply(in_doubt(head, now)),
-            State::Processing { .. } if head.reason != Reason::Deferred => apply(in_doubt(head, now)),
+            State::Processing { .. } | State::Unknown { .. }
+                if !head.is_left_to_a_message() && !head.is_in_doubt() =>
+            {
+                apply(in_doubt(head, now))
+            }
             State::Processing { .. }
             | State::Succeeded { .. }
             | State::FailedFinal { .. }
@@ -448,8 +451,10 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
                 }
                 // An effect that was absent at the look-up may have landed since: a call of this attempt or,
                 // after a slow verdict, one of a later attempt.
-                Verdict::NotExecuted(Proof::Quarantine)
-                    if seen.unwrap_or(now).min(now) < quarantine_until =>
+                // Of a command in doubt, a lost attempt may have had another id, which the provider's word is not about.
+                Verdict::NotExecuted(proof)
+                    if (proof == Proof::Quarantine || head.is_in_doubt())
+                        && seen.unwrap_or(now).min(now) < quarantine_until =>
                 {
                     keep(Decision::Refused(Refusal::StillInFlight { until: quarantine_until }))
                 }

@@ -14,6 +14,7 @@ use semel_core::hold::MAX_HOLDS;
 use semel_core::policy::OnLeaseExpired;
 use semel_core::quota::{Subject, UsageEntry};
 use semel_core::reconcile::{Heard, LastHeard, OpenStatements, StatementOutcome};
+use semel_core::store_fence::decide;
 use semel_core::transition::{ReferenceWrite, RequestWrite, age};
 use semel_core::{
     AgedRecord, AuditEntry, AuditId, AuditLog, Backend, Beat, Census, Change, Claim, Clock, Decision, Event,
@@ -21,7 +22,7 @@ use semel_core::{
     OperationId, OperationName, Outbox, Principal, Progress, Record, RecordId, RecordPage, Records,
     Reference, ReferenceEntry, Snapshot, State, Statement, SteadyClock, StepKind, Store, StoreAnswer,
     StoreError, StoreFence, StoreId, StorePoint, StoredRequest, StoredResult, Tier, Timestamp, Upkeep,
-    Waiting, WaitingFilter, WaitingPage, Witness, WitnessId, Witnessed, transition,
+    Waiting, WaitingFilter, WaitingPage, Witness, WitnessId, Witnessed,
 };
 
 use crate::contested::contested;
@@ -152,7 +153,7 @@ impl Tables {
         now: Timestamp,
     ) -> StoreAnswer {
         let before = self.records.get(&id);
-        let step = transition(before.map(|record| &record.head), event, now);
+        let step = decide(self.fence().as_ref(), before, event, now);
         let record = Record::after(before, step.write, claim, result, now)
             .map(|record| record.observing(step.write, seen));
         let named = record.as_ref().or(before).map(|record| (record.operation_id, record.principal.clone()));

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::HeaderValue;
 use semel_core::policy::OnLeaseExpired;
+use semel_core::store_fence::decide;
 use semel_core::transition::Proof;
 use semel_core::{
     AgedRecord, AttemptToken, Census, Change, Claim, ClaimFence, Clock, Decision, Event, Fence, Filter, Head,
@@ -214,9 +215,13 @@ impl BrokenStore {
         self.holds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn fence(&self) -> Option<StoreFence> {
+        StoreFence::of(self.holds().iter().map(|(target, since)| (target, *since)))
+    }
+
     /// Returns the effect of the fence on a claim, with the flaw.
     fn fence_on(&self, claim: &Claim) -> ClaimFence {
-        let fence = StoreFence::of(self.holds().iter().map(|(target, since)| (target, *since)));
+        let fence = self.fence();
         let before = self.records().get(&claim.scope.record_id()).cloned();
         match fence {
             Some(_) if self.has(Flaw::FencesMissingKeysOnly) && before.is_some() => ClaimFence::Open,
@@ -283,7 +288,9 @@ impl BrokenStore {
             let write = answer.0.map_or(Write::Keep, |state| Write::Update(Head { state, ..*head }));
             return (Record::after(before, write, claim, result, now), answer.1);
         }
-        let step = transition(head.as_ref(), &event, now);
+        let fence = self.fence().filter(|_| !self.has(Flaw::IgnoresItsFence));
+        let remembered = before.zip(head).map(|(record, head)| Record { head, ..record.clone() });
+        let step = decide(fence.as_ref(), remembered.as_ref(), &event, now);
         let write = match step.write {
             Write::Update(_) if self.has(Flaw::PurgesAtOnce) && event == Event::Purge => Write::Delete,
             Write::Update(after) => Write::Update(self.miswrite(before, after)),
@@ -502,6 +509,8 @@ impl Store for BrokenStore {
             let named = |names: &Vec<String>| names.iter().any(|name| name == record.operation.as_str());
             phased == filter.phased && filter.operations.as_ref().is_none_or(named)
         };
+        let fenced = self.fence().is_some();
+        let ready = |record: &&Record| ready(record) && !fenced;
         let records: Vec<Record> = self.records().values().filter(ready).filter(wanted).cloned().collect();
         let with = |record: Record| Some(Waiting { request: requests.get(&record.id)?.clone(), record });
         let all = records.into_iter().filter_map(with).collect();
@@ -568,6 +577,9 @@ impl Upkeep for BrokenStore {
     }
 
     async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
+        if self.fence().is_some_and(|fence| !fence.looks_up()) {
+            return Ok(Vec::new());
+        }
         let now = self.clock.now();
         let due = |record: &Record| match record.head.state {
             State::Unknown { reconcile_after, .. } if reconcile_after <= now => Some(reconcile_after),

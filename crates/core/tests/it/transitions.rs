@@ -182,7 +182,7 @@ fn table() -> Vec<(&'static str, Event, &'static str)> {
         ("tombstone now",  about(TOMBSTONE, EPOCH),                         "Z N N N N N N N A>retr N"),
         ("postpone",       Event::Postpone { until: later(9), attempts: 0, counts: true }, "Z N N N N N N N A>unkn N"),
         ("postpone late",  Event::Postpone { until: later(9), attempts: 7, counts: true }, "Z N N N N N N N O N"),
-        ("doubt",          Event::Doubt,                      "I A>unkn A>unkn I I I I I I I"),
+        ("doubt",          Event::Doubt,                      "I A>unkn A>unkn I I I I I A>unkn I"),
         ("free",           Event::Free,                       "Z A>none N N N N N A>none N N"),
         ("purge",          Event::Purge,                      "Z N N A>expi A>expi A>expi A>expi N N A>expi"),
     ];
@@ -293,7 +293,8 @@ fn of_a_forgotten_command_only_its_executor_or_evidence_about_the_whole_says_mor
         ("executed",         Event::resolve(Verdict::Succeeded),                "A>succ"),
         ("failed",           Event::resolve(Verdict::FailedFinal),              "A>fail"),
         ("not executed",     quarantine,                                        "Q"),
-        ("tombstone",        Event::resolve(Verdict::NotExecuted(Proof::ProviderTombstone)), "A>retr"),
+        ("tombstone",        Event::resolve(Verdict::NotExecuted(Proof::ProviderTombstone)), "Q"),
+        ("doubt",            Event::Doubt,                                      "I"),
         ("free",             Event::Free,                                       "N"),
         ("claim again",      claim,                                             "C"),
     ];
@@ -1056,7 +1057,8 @@ proptest! {
                         | Event::Abandon { fence, .. } => fence == before.fence(),
                         _ => false,
                     };
-                    prop_assert!(verdict || word, "only evidence leaves Unknown, not {:?}", event);
+                    let doubted = matches!(event, Event::Doubt) && after.is_in_doubt();
+                    prop_assert!(verdict || word || doubted, "only evidence leaves Unknown, not {:?}", event);
                 }
                 if after.epoch > before.epoch {
                     let declared = before.terms.on_lease_expired != OnLeaseExpired::Unknown;

@@ -245,7 +245,18 @@ impl HttpLookUp {
     async fn ask(&self, record: &Record) -> Result<Finding, String> {
         let answer = self.client.send(self.request(record)?).await.map_err(|error| self.in_words(&error))?;
         let answer = answer.bytes(MAX_ANSWER).await.map_err(|error| self.in_words(&error))?;
-        Ok(self.judged(answer.status(), answer.headers(), answer.body(), record.operation_id))
+        let finding = self.judged(answer.status(), answer.headers(), answer.body(), record.operation_id);
+        Ok(match finding.found {
+            LookUpAnswer::NotExecuted(_) if record.is_made_in_doubt() => Finding::no_answer(
+                "the provider does not know this operation id, which is new: the store was restored, and an attempt that it has \
+                 forgotten had another one. See the provider's own records, and give the verdict yourself",
+            ),
+            LookUpAnswer::NotExecuted(_)
+            | LookUpAnswer::Executed(_)
+            | LookUpAnswer::Failed(_)
+            | LookUpAnswer::Pending
+            | LookUpAnswer::NoAnswer { .. } => finding,
+        })
     }
 
     fn in_words(&self, error: &Error) -> String {

@@ -137,8 +137,8 @@ fn is_configured(tenant: &str, config: &Config) -> bool {
 /// Number of records that one page of a doubt has.
 const PAGE: usize = 500;
 
-/// Makes the commands unknown that the store had as waiting or running when it was fenced: it may have forgotten what became of
-/// them, and no worker may start them again. Called before a fence is lifted. Returns their number; 0 without a fence.
+/// Makes the commands unknown that the store had as open when it was fenced: it may have forgotten later attempts at them, and no
+/// worker may start them again. Called before a fence is lifted. Returns their number; 0 without a fence.
 ///
 /// # Errors
 /// If the store fails. Called again, it goes on.
@@ -150,7 +150,7 @@ async fn doubt_open_commands(
     let holds = holds.holds().await?;
     let Some(fence) = holds.iter().find(|hold| hold.target == HoldTarget::Store) else { return Ok(0) };
     let mut doubted = 0;
-    for state in [StateName::Claimed, StateName::Processing] {
+    for state in [StateName::Claimed, StateName::Processing, StateName::Unknown] {
         let mut filter =
             Filter { state: Some(state), until: Some(fence.since), limit: PAGE, ..Filter::default() };
         loop {

@@ -6,7 +6,7 @@ use semel_core::{Claim, Event, Record, StoreAnswer, Timestamp};
 use super::clock::now;
 use super::errors::DbError;
 use super::executor::{Executor, SqlValue};
-use super::holds::not_fenced;
+use super::fence::not_fenced;
 use super::session::reset_lock_timeout;
 use crate::columns::RecordColumns;
 

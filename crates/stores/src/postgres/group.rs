@@ -8,7 +8,7 @@ use semel_core::{AttemptToken, Ids, Note, OperationId, RandomIds, Record, Record
 use super::clock::now;
 use super::errors::DbError;
 use super::executor::{Executor, SqlRow, SqlValue};
-use super::holds::not_fenced;
+use super::fence::{is_fenced, not_fenced};
 use super::known::KnownCompletion;
 use super::link::Link;
 use super::queries::{
@@ -44,9 +44,9 @@ const INSERT: &str = concat!(
 const GET: &str = concat!(
     "SELECT n.now, ",
     record_columns!(),
-    ", CASE WHEN ",
-    not_fenced!(),
-    " THEN 0 ELSE 1 END::bigint FROM ",
+    ", ",
+    is_fenced!(),
+    " FROM ",
     now!(),
     " LEFT JOIN semel_records ON id = ANY($2)"
 );
@@ -179,7 +179,7 @@ pub(super) fn were_completed(rows: &[SqlRow]) -> HashMap<RecordId, Timestamp> {
 pub(super) struct Read {
     pub(super) now: Timestamp,
     pub(super) found: HashMap<RecordId, Result<Versioned, DbError>>,
-    /// True if the store is fenced: claims are decided one by one.
+    /// True if the store is fenced: changes are decided one by one.
     pub(super) is_fenced: bool,
 }
 

@@ -2,10 +2,7 @@
 
 use async_trait::async_trait;
 use semel_core::hold::MAX_HOLDS;
-use semel_core::{
-    Attempt, Claim, Hold, HoldChange, HoldTarget, Holds, Ids, Note, RandomIds, Record, StoreError,
-    StoreFence, Timestamp,
-};
+use semel_core::{Hold, HoldChange, HoldTarget, Holds, Ids, Note, RandomIds, StoreError, Timestamp};
 
 use super::errors::DbError;
 use super::executor::{Executor, SqlRow, SqlValue};
@@ -18,18 +15,6 @@ use crate::columns::hold_target;
 const HOLDS: &str = "
     SELECT kind, name, since, who, why FROM semel_holds ORDER BY kind COLLATE \"C\", name COLLATE \"C\"";
 
-/// Lists the holds that make the store's fence.
-const FENCE: &str =
-    "SELECT kind, name, since FROM semel_holds WHERE kind IN ('store', 'look-up-first', 'younger-keys')";
-
-/// Condition of a statement that is skipped while the store is fenced.
-macro_rules! not_fenced {
-    () => {
-        "NOT EXISTS (SELECT 1 FROM semel_holds WHERE kind = 'store')"
-    };
-}
-pub(super) use not_fenced;
-
 /// Lets one process at a time change the holds, so that their number is not exceeded. Reads go on.
 const LOCK_HOLDS: &str = "LOCK TABLE semel_holds IN SHARE ROW EXCLUSIVE MODE";
 
@@ -40,7 +25,7 @@ const HOLD: &str = "
         SELECT count(*) AS held, count(*) FILTER (WHERE kind = $6 AND name = $7) AS same FROM semel_holds
     ), written AS (
         INSERT INTO semel_holds (kind, name, since, who, why) SELECT $6, $7, $2, $3, $5 FROM before
-        WHERE same = 0 AND held < $8 ON CONFLICT DO NOTHING RETURNING kind
+        WHERE same = 0 AND held < $8 RETURNING kind
     ), noted AS (
         INSERT INTO semel_audit (id, at, operation_id, who, action, why) SELECT $1, $2, NULL, $3, $4, $5 FROM written
     )
@@ -117,13 +102,6 @@ fn most(target: &HoldTarget) -> i64 {
     }
 }
 
-/// Fences the store, with a note, if it is not fenced yet.
-pub(super) async fn hold_store(db: &mut impl Executor, note: &Note) -> Result<(), DbError> {
-    let mut values = values(&HoldTarget::Store, note, schema::now(db).await?);
-    values.push(SqlValue::Int(Some(most(&HoldTarget::Store))));
-    db.query(HOLD, &values).await.map(|_| ())
-}
-
 /// Returns the result of a write. One whose answer was lost may have taken effect, unlike a read, which is only made again.
 fn outcome(written: Result<Option<HoldChange>, DbError>) -> Result<Result<HoldChange, StoreError>, DbError> {
     match written {
@@ -149,26 +127,6 @@ fn values<'a>(target: &'a HoldTarget, note: &'a Note, now: Timestamp) -> Vec<Sql
         SqlValue::Text(Some(target.kind())),
         SqlValue::Text(Some(target.name())),
     ]
-}
-
-/// Returns the claim with the effect of the store's fence on it, if the store is fenced.
-pub(super) async fn under_fence(
-    db: &mut impl Executor,
-    claim: &Claim,
-    before: Option<&Record>,
-    now: Timestamp,
-) -> Result<Option<Claim>, DbError> {
-    let rows = db.query(FENCE, &[]).await?;
-    let target = |row: &SqlRow| {
-        let target = hold_target(row.text(0).unwrap_or_default(), row.text(1).unwrap_or_default())?;
-        Some((target, Timestamp::from_millis(row.int(2).unwrap_or(0))))
-    };
-    let holds: Vec<(HoldTarget, Timestamp)> = rows.iter().filter_map(target).collect();
-    let fence = StoreFence::of(holds.iter().map(|(target, since)| (target, *since)));
-    Ok(fence.map(|fence| {
-        let attempt = Attempt { fence: fence.on(claim, before, now), ..claim.attempt };
-        Claim { attempt, ..claim.clone() }
-    }))
 }
 
 fn hold(row: &SqlRow) -> Option<Hold> {

@@ -305,9 +305,9 @@ impl Lane {
         };
         let mut decided: Vec<Decided<'_>> = Vec::new();
         let mut again = later;
-        let (fenced, pending): (Vec<Pending>, Vec<Pending>) = pending
-            .into_iter()
-            .partition(|pending| read.is_fenced && matches!(pending.job.work, Work::Claim(_)));
+        let is_change = |pending: &Pending| matches!(pending.job.work, Work::Claim(_) | Work::Apply(..));
+        let (fenced, pending): (Vec<Pending>, Vec<Pending>) =
+            pending.into_iter().partition(|pending| read.is_fenced && is_change(pending));
         again.extend(self.one_by_one(link, fenced).await);
         let mut written = HashSet::new();
         for pending in pending {

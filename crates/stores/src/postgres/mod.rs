@@ -12,7 +12,7 @@
 //!   `census.rs` counts.
 //! - Changes: `lane.rs` sends them in groups and pursues lost answers, `job.rs` and `decide.rs` hold and
 //!   decide them, `locked.rs` is the queue for locked records, `known.rs` completes without a read.
-//! - More: `holds.rs` holds and the fence, `witnesses.rs` what notices a restored database, `outbox.rs` messages, `phases.rs` phases, `evidence.rs` received evidence, `usage.rs` quotas,
+//! - More: `holds.rs` holds, `fence.rs` the fence, `witnesses.rs` what notices a restored database, `outbox.rs` messages, `phases.rs` phases, `evidence.rs` received evidence, `usage.rs` quotas,
 //!   `doctor.rs` the examination of a database without changes.
 
 mod address;
@@ -26,6 +26,7 @@ mod errors;
 mod evidence;
 mod executor;
 mod expected;
+mod fence;
 mod first;
 mod group;
 mod holds;

@@ -19,7 +19,7 @@ use super::clock::StoreClock;
 use super::clock::now;
 use super::errors::DbError;
 use super::executor::{Executor, SqlRow, SqlValue};
-use super::holds::not_fenced;
+use super::fence::not_fenced;
 use super::link::{Dialer, Link};
 use super::queries::{lock_command, tell};
 use super::schema;

@@ -3,18 +3,19 @@
 //! Every write is guarded: an INSERT by the unique id, any other by the token and revision that were read. A
 //! write that changes no row lost to another process, and the record is read again.
 
+use semel_core::store_fence::decide;
 use semel_core::{
     Attempt, AttemptToken, AuditEntry, AuditId, Change, Claim, ClaimFence, Decision, Event, Holder, Ids,
     Note, NoteTaken, OpenCall, OperationId, Principal, RandomIds, Record, RecordId, Reference, Start,
-    StoreAnswer, StoredRequest, StoredResult, Terms, Timestamp, Transition, Write,
+    StoreAnswer, StoreFence, StoredRequest, StoredResult, Terms, Timestamp, Transition, Write,
     transition::{ReferenceWrite, RequestWrite, age, transition},
 };
 
 use super::clock::{now, steady};
 use super::errors::DbError;
 use super::executor::{Executor, SqlRow, SqlValue};
+use super::fence::{self, is_fenced, not_fenced};
 use super::first::{FirstTry, first, first_values, fresh, try_first};
-use super::holds::{not_fenced, under_fence};
 use super::rows::{Versioned, record, record_columns};
 use super::session::{commit_as_begun, is_joined, reset_lock_timeout};
 use super::steps;
@@ -22,8 +23,15 @@ use crate::columns::RecordColumns;
 use crate::contested::contested;
 
 /// Selects the record with its id, if there is one, and the time in any case.
-const GET: &str =
-    concat!("SELECT n.now, ", record_columns!(), " FROM ", now!(), " LEFT JOIN semel_records ON id = $2");
+const GET: &str = concat!(
+    "SELECT n.now, ",
+    record_columns!(),
+    ", ",
+    is_fenced!(),
+    " FROM ",
+    now!(),
+    " LEFT JOIN semel_records ON id = $2"
+);
 
 macro_rules! insert {
     ($($returning:expr),*) => {
@@ -184,11 +192,11 @@ pub async fn claim<E: Executor>(db: &mut E, claim: &Claim, offset: i64) -> Attem
         if let Some(answer) = insert(db, claim, InsertUnder::NoFence, offset).await? {
             return Ok(Some(answer));
         }
-        let (before, now) = get(db, &claim.scope.record_id(), offset).await?;
-        let fenced = under_fence(db, claim, before.as_ref().map(|before| &before.record), now).await?;
+        let found = get_under_fence(db, &claim.scope.record_id(), offset).await?;
+        let before = found.before.as_ref().map(|before| &before.record);
+        let fenced = found.fence.as_ref().map(|fence| fence::under(fence, claim, before, found.now));
         let claim = fenced.as_ref().unwrap_or(claim);
-        return change(db, before, &Event::Claim(claim.attempt), Some(claim), (None, None), now, offset)
-            .await;
+        return change(db, found, &Event::Claim(claim.attempt), Some(claim), (None, None), offset).await;
     }
     if E::JOINED {
         match try_first(db, claim, offset).await? {
@@ -197,26 +205,24 @@ pub async fn claim<E: Executor>(db: &mut E, claim: &Claim, offset: i64) -> Attem
             FirstTry::NotFirst => {}
         }
     }
-    let (mut before, mut now) = (None, None);
+    let mut last = None;
     for id in claim.record_ids() {
-        let (found, at) = get(db, &id, offset).await?;
-        (before, now) = (found, Some(at));
-        if before.as_ref().is_some_and(|found| age(found.record.head, at).is_some()) {
+        let found = last.insert(get_under_fence(db, &id, offset).await?);
+        if found.live().is_some() {
             break;
         }
     }
-    let Some(now) = now else { return Ok(None) };
-    let own = before.as_ref().filter(|found| age(found.record.head, now).is_some());
-    let fenced = under_fence(db, claim, own.map(|found| &found.record), now).await?;
+    let Some(found) = last else { return Ok(None) };
+    let fenced = found.fence.as_ref().map(|fence| fence::under(fence, claim, found.live(), found.now));
     let claim = fenced.as_ref().unwrap_or(claim);
-    let own = own.map(|found| found.record.operation_id);
+    let own = found.live().map(|own| own.operation_id);
     let other = holders(db, claim).await?.into_iter().find(|holder| Some(holder.operation_id) != own);
     let mut attempt = claim.attempt;
     if other.is_some() {
         attempt.reference = Reference::Taken;
     }
     let claim = &Claim { attempt, ..claim.clone() };
-    let answer = change(db, before, &Event::Claim(attempt), Some(claim), (None, None), now, offset).await?;
+    let answer = change(db, found, &Event::Claim(attempt), Some(claim), (None, None), offset).await?;
     Ok(answer.map(|answer| StoreAnswer {
         holder: other.filter(|_| answer.decision == Decision::Duplicate),
         ..answer
@@ -225,11 +231,12 @@ pub async fn claim<E: Executor>(db: &mut E, claim: &Claim, offset: i64) -> Attem
 
 /// Applies a change, within the open transaction. After `None`, roll back and retry.
 pub async fn apply(db: &mut impl Executor, id: &RecordId, change: &Change, offset: i64) -> Attempted {
-    let (before, now) = get(db, id, offset).await?;
-    let command = before.as_ref().map(|before| before.record.operation_id);
+    let found = get_under_fence(db, id, offset).await?;
+    let now = found.now;
+    let command = found.before.as_ref().map(|before| before.record.operation_id);
     let event = event_of(db, command, change).await?;
     let brought = (change.result(), change.observation());
-    let answer = self::change(db, before, &event, None, brought, now, offset).await?;
+    let answer = self::change(db, found, &event, None, brought, offset).await?;
     if let (Some(StoreAnswer { decision: Decision::Applied, .. }), Some(command)) = (&answer, command) {
         if let Some(note) = change.note() {
             take_note(db, command, note, now).await?;
@@ -262,9 +269,9 @@ pub async fn settle_first(
     change: &Change,
     now: Timestamp,
 ) -> Attempted {
-    let before = Versioned { record, revision: 1 };
+    let found = FoundRecord { before: Some(Versioned { record, revision: 1 }), now, fence: None };
     let brought = (change.result(), change.observation());
-    self::change(db, Some(before), change.event(), None, brought, now, 0).await
+    self::change(db, found, change.event(), None, brought, 0).await
 }
 
 /// Locks the record of this command until the transaction ends. Returns it with the database's time.
@@ -287,8 +294,8 @@ pub(super) async fn tell(
     event: &Event,
     offset: i64,
 ) -> Result<bool, DbError> {
-    let (before, now) = get(db, id, offset).await?;
-    Ok(change(db, before, event, None, (None, None), now, offset).await?.is_some())
+    let found = get_under_fence(db, id, offset).await?;
+    Ok(change(db, found, event, None, (None, None), offset).await?.is_some())
 }
 
 /// Adds a message to the outbox, behind those of the same command. Returns `false` if its id exists.
@@ -346,6 +353,31 @@ pub(super) async fn get(
     snapshot(row)
 }
 
+/// A record as it was found, if there is one, the database's time, and the fence of the store.
+struct FoundRecord {
+    before: Option<Versioned>,
+    now: Timestamp,
+    fence: Option<StoreFence>,
+}
+
+impl FoundRecord {
+    /// Returns the record if its time to live is not over.
+    fn live(&self) -> Option<&Record> {
+        let record = self.before.as_ref().map(|before| &before.record);
+        record.filter(|record| age(record.head, self.now).is_some())
+    }
+}
+
+/// Returns the record with this id, with the store's fence, which is read only if there is one.
+async fn get_under_fence(db: &mut impl Executor, id: &RecordId, offset: i64) -> Result<FoundRecord, DbError> {
+    let rows = db.query(GET, &[SqlValue::Int(Some(offset)), SqlValue::Bytes(Some(id.as_bytes()))]).await?;
+    let row = rows.into_iter().next().ok_or_else(|| DbError::unreadable("now", "there is no time"))?;
+    let is_fenced = row.last_int() == Some(1);
+    let (before, now) = snapshot(row)?;
+    let fence = if is_fenced { fence::found(db).await? } else { None };
+    Ok(FoundRecord { before, now, fence })
+}
+
 /// Reads a row that has the time first and then a record, or nothing.
 pub(super) fn snapshot(row: SqlRow) -> Result<(Option<Versioned>, Timestamp), DbError> {
     let now = row.int(0).ok_or_else(|| DbError::unreadable("now", "there is no time"))?;
@@ -385,15 +417,13 @@ async fn insert<E: Executor>(db: &mut E, claim: &Claim, under: InsertUnder, offs
 /// Calls the protocol and writes its decision.
 async fn change(
     db: &mut impl Executor,
-    before: Option<Versioned>,
+    FoundRecord { before, now, fence }: FoundRecord,
     event: &Event,
     claim: Option<&Claim>,
     (result, seen): (Option<&StoredResult>, Option<&str>),
-    now: Timestamp,
     offset: i64,
 ) -> Attempted {
-    let head = before.as_ref().map(|before| &before.record.head);
-    let step = transition(head, event, now);
+    let step = decide(fence.as_ref(), before.as_ref().map(|before| &before.record), event, now);
     let after = Record::after(before.as_ref().map(|before| &before.record), step.write, claim, result, now)
         .map(|record| record.observing(step.write, seen));
     let written = match (step.write, &before, &after) {

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use semel_core::store_fence::decide;
 use semel_core::transition::{ReferenceWrite, RequestWrite};
 use semel_core::{
     AgedRecord, Census, Decision, Event, Record, RecordId, Store, StoreError, Tier, Timestamp, Transition,
-    Upkeep, Write, transition,
+    Upkeep, Write,
 };
 
 use super::PostgresStore;
@@ -14,8 +15,8 @@ use super::census::census;
 use super::clock::{StoreClock, now};
 use super::errors::DbError;
 use super::executor::{Executor, SqlRow, SqlValue};
+use super::fence::{self, not_fenced};
 use super::group::{Side, SideWrite, Update, Writes};
-use super::holds::not_fenced;
 use super::link::Link;
 use super::rows::{Versioned, record, record_columns_without_response};
 use super::side_link::LentLink;
@@ -200,11 +201,12 @@ async fn age_page(
 }
 
 async fn age_rows(link: &mut Link, rows: Vec<SqlRow>, now: Timestamp) -> Result<Vec<AgedRecord>, DbError> {
+    let fence = fence::found(link).await?;
     let mut due: Vec<(Versioned, Transition, Option<Record>)> = Vec::with_capacity(rows.len());
     for row in rows {
         match record(row, 2) {
             Ok(before) => {
-                let step = transition(Some(&before.record.head), &Event::Age, now);
+                let step = decide(fence.as_ref(), Some(&before.record), &Event::Age, now);
                 if step.decision == Decision::Applied {
                     let after = Record::after(Some(&before.record), step.write, None, None, now);
                     due.push((before, step, after));

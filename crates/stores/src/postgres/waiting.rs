@@ -5,7 +5,7 @@ use semel_core::{RecordId, StoredRequest, Timestamp, Waiting, WaitingFilter, Wai
 use super::clock::now;
 use super::errors::DbError;
 use super::executor::{Executor, SqlRow, SqlValue};
-use super::holds::not_fenced;
+use super::fence::not_fenced;
 use super::rows::{record, record_columns_without_response};
 
 /// Number of tenants that one page looks at, with or without commands.

@@ -12,7 +12,7 @@ use semel_core::{Beat, HoldTarget, Note, StoreError, StorePoint, Witness, Witnes
 use super::PostgresStore;
 use super::errors::DbError;
 use super::executor::{Executor, SqlValue};
-use super::holds;
+use super::fence;
 
 /// Selects the generation of the store, and the beat of a witness, if it has one.
 const POINT: &str = "
@@ -49,7 +49,7 @@ impl KnownWitness {
             why: "the database has lost writes that this gateway has seen: it was restored, or failed over"
                 .to_owned(),
         };
-        holds::hold_store(db, &note).await.map_err(unusable)?;
+        fence::fence_store(db, &note).await.map_err(unusable)?;
         tracing::error!("the database has lost writes that this gateway has seen: the store is fenced");
         *self.known() = Some(Witness { seen: point, ..witness });
         Ok(())

@@ -4,6 +4,7 @@
 //! wrapped in a savepoint.
 
 use rusqlite::Connection;
+use semel_core::store_fence::decide;
 use semel_core::transition::{ReferenceWrite, RequestWrite, age as age_of};
 use semel_core::{
     AgedRecord, Change, Claim, Decision, Event, Head, Item, Note, OpenCall, OperationId, Record, RecordId,
@@ -203,7 +204,8 @@ fn change(
     (result, seen): (Option<&StoredResult>, Option<&str>),
     now: Timestamp,
 ) -> Result<StoreAnswer, StoreError> {
-    let step = transition(before.map(|record| &record.head), event, now);
+    let fence = holds::fence(connection).map_err(|error| store_error(&error))?;
+    let step = decide(fence.as_ref(), before, event, now);
     let record = Record::after(before, step.write, claim, result, now)
         .map(|record| record.observing(step.write, seen));
     let write = || match write(connection, &step, before, record.as_ref(), claim) {

@@ -40,6 +40,8 @@ async fn lift<S: Holds>(store: &S) {
 
 async fn beats<S: Witnessed + Holds>(store: &S) {
     let first = kept(store, witness(1)).await;
+    let tenant = HoldTarget::Tenant("acme".to_owned());
+    assert_eq!(store.hold(&tenant, &note()).await.expect("it writes"), HoldChange::Done);
     let second = kept(store, first).await;
     assert!(first.seen < second.seen && first.seen.generation == second.seen.generation);
     let other = kept(store, witness(2)).await;
@@ -139,7 +141,7 @@ async fn a_restored_database_is_fenced_before_the_first_connection_to_it_is_used
     restore(&database, &backup);
     refused(&store, "forgotten").await;
     refused(&store, "never-seen").await;
-    assert_eq!(decide(&*store, "before").await, Decision::Wait, "what the backup has is answered");
+    assert_eq!(decide(&*store, "before").await, Decision::Reconcile, "what the backup has is answered");
     let holds = store.holds().await.expect("it reads");
     assert_eq!(holds.iter().map(|hold| hold.target.kind()).collect::<Vec<_>>(), ["store"]);
     let noted = database.sql("SELECT who || '|' || action FROM semel_audit").expect("it reads");

@@ -7,7 +7,7 @@ use semel_core::store_fence::CLOCK_DIFFERENCE;
 use semel_core::transition::{Proof, Refusal};
 use semel_core::{
     Attempt, Change, Claim, Decision, HoldChange, HoldTarget, Note, Reason, Records, State, StateName,
-    StoredRequest,
+    StoredRequest, WaitingFilter,
 };
 
 use super::{Subject, acquire, applied, apply, claim_decision, complete, race, read};
@@ -15,6 +15,9 @@ use crate::sample;
 
 const REFUSED: Decision = Decision::Refused(Refusal::StoreFenced);
 const HOUR: Duration = Duration::from_secs(3600);
+const SECOND: Duration = Duration::from_secs(1);
+/// A lease, a call and the margin under the default terms, and a little more.
+const PAST_THE_QUARANTINE: Duration = Duration::from_secs(61);
 
 async fn hold(subject: &dyn Subject, target: HoldTarget) {
     let note = Note { who: "erin".into(), action: format!("hold {target}"), why: "restored".into() };
@@ -46,11 +49,17 @@ pub(super) async fn under_a_fence_only_what_the_store_knows_is_answered(subject:
     let running = acquire(&*store, &sample::claim("running")).await;
     let lost = acquire(&*store, &sample::claim("lost")).await;
     applied(&*store, &lost.id, Change::abandon(lost.head.fence(), Reason::TimedOut)).await;
+    subject.advance(SECOND);
     hold(subject, HoldTarget::Store).await;
+    subject.advance(SECOND);
     for (key, decision) in
-        [("done", Decision::Replay), ("running", Decision::Wait), ("lost", Decision::Reconcile)]
+        [("done", Decision::Replay), ("running", Decision::Reconcile), ("lost", Decision::Reconcile)]
     {
         assert_eq!(claim_decision(&*store, &sample::claim(key)).await, decision, "{key}");
+    }
+    for record in [&running, &lost] {
+        let doubted = read(&*store, &record.id).await;
+        assert_eq!(doubted.head.reason, Reason::StoreRestored, "later attempts may be forgotten");
     }
     let other = sample::for_body(sample::claim("done"), "another");
     assert_eq!(claim_decision(&*store, &other).await, Decision::Mismatch);
@@ -90,14 +99,20 @@ pub(super) async fn under_a_fence_only_a_verdict_frees_what_counted_as_not_execu
         applied(&*store, &record.id, Change::abandon(record.head.fence(), Reason::TimedOut)).await;
     }
     applied(&*store, &freed[1].id, tombstone()).await;
-    subject.advance(Duration::from_secs(1));
+    subject.advance(SECOND);
     hold(subject, HoldTarget::Store).await;
-    subject.advance(Duration::from_secs(1));
+    subject.advance(SECOND);
     for key in ["released", "judged-before"] {
         let before = read(&*store, &sample::id(&sample::claim(key))).await;
         assert_eq!(claim_decision(&*store, &sample::claim(key)).await, REFUSED, "{key}");
         assert_eq!(read(&*store, &before.id).await, before, "{key}");
     }
+    let early = apply(&*store, &freed[2].id, tombstone()).await.decision;
+    assert!(
+        matches!(early, Decision::Refused(Refusal::StillInFlight { .. })),
+        "a forgotten attempt may be in flight: {early:?}"
+    );
+    subject.advance(PAST_THE_QUARANTINE);
     applied(&*store, &freed[2].id, tombstone()).await;
     let again = acquire(&*store, &sample::claim("judged-since")).await;
     assert_eq!(again.head.epoch, 2);
@@ -109,7 +124,7 @@ pub(super) async fn under_a_fence_missing_keys_are_looked_up_first_where_an_oper
     let store = subject.store();
     let before = acquire(&*store, &sample::claim("released")).await;
     applied(&*store, &before.id, Change::release(before.head.fence(), Reason::NotExecuted)).await;
-    subject.advance(Duration::from_secs(1));
+    subject.advance(SECOND);
     hold(subject, HoldTarget::Store).await;
     hold(subject, look_up_first()).await;
     let kept = sample::claim("kept");
@@ -135,7 +150,8 @@ pub(super) async fn under_a_fence_missing_keys_are_looked_up_first_where_an_oper
         let note = Note { who: "erin".into(), action: "read-request".into(), why: "a test".into() };
         let stored = store.read_request(record.operation_id, &note).await.expect("the store reads");
         assert_eq!(stored.is_some(), key == "kept", "{key}");
-        applied(&*store, &record.id, Change::resolve_not_executed(Proof::ProviderTombstone)).await;
+        subject.advance(PAST_THE_QUARANTINE);
+        applied(&*store, &record.id, Change::resolve_not_executed(Proof::Quarantine)).await;
         let token = sample::claim(key).attempt.token;
         let retry = Claim { attempt: Attempt { token, ..claim.attempt }, ..claim.clone() };
         let again = store.claim(&retry).await.expect("the store takes claims");
@@ -151,6 +167,24 @@ pub(super) async fn under_a_fence_missing_keys_are_looked_up_first_where_an_oper
     assert!(racing.iter().all(|answer| answer.decision == Decision::Reconcile));
     let ids = racing.iter().filter_map(|answer| answer.record.as_ref()).map(|record| record.operation_id);
     assert_eq!(ids.collect::<std::collections::HashSet<_>>().len(), 1, "one of them is the first");
+}
+
+pub(super) async fn under_a_fence_no_new_command_takes_a_business_reference(subject: &dyn Subject) {
+    let store = subject.store();
+    let younger = HoldTarget::YoungerKeys("payments.create".to_owned());
+    for target in [HoldTarget::Store, look_up_first(), younger] {
+        hold(subject, target).await;
+    }
+    subject.advance(HOUR);
+    let now = store.now().await.expect("the store has a time");
+    let digits = format!("{:012x}", now.as_millis());
+    let young = format!("{}-{}-7abc-8def-0123456789ab", &digits[..8], &digits[8..]);
+    for key in ["referring", &young] {
+        let referring = || sample::with_reference(sample::claim(key), "order 7");
+        let refused = claim_decision(&*store, &referring()).await;
+        let expected = if subject.capabilities().references { REFUSED } else { refused };
+        assert_eq!(refused, expected, "{key}: a forgotten command may hold the reference");
+    }
 }
 
 pub(super) async fn under_a_fence_younger_keys_run_where_an_operator_says_so(subject: &dyn Subject) {
@@ -191,8 +225,21 @@ pub(super) async fn a_command_whose_end_may_be_forgotten_is_unknown_and_no_worke
     assert_eq!(claim_decision(&*store, &waiting).await, Decision::Wait);
     let running = acquire(&*store, &sample::claim("running")).await;
     let (done, _) = complete(&*store, "done", "charged").await;
+    let all = WaitingFilter { operations: None, phased: false, limit: 10, share: 10, after: None };
+    assert_eq!(store.waiting(&all).await.expect("the store reads").found.len(), 1);
+    subject.advance(SECOND);
+    hold(subject, HoldTarget::Store).await;
+    assert_eq!(store.waiting(&all).await.expect("the store reads").found.len(), 0, "it hands out no work");
+    assert_eq!(store.due_to_reconcile(10).await.expect("the store reads").len(), 0);
+    let before = read(&*store, &sample::id(&waiting)).await;
+    let start = Change::start(before.head.fence(), crate::sample::claim("any").attempt.token);
+    assert_eq!(apply(&*store, &before.id, start).await.decision, Decision::Fenced, "a start on its way");
+    lift(subject).await;
     for claim in [&waiting, &sample::claim("running")] {
-        let unknown = applied(&*store, &sample::id(claim), Change::doubt()).await;
+        let unknown = match claim.scope.key().as_str() {
+            "waiting" => read(&*store, &sample::id(claim)).await,
+            _ => applied(&*store, &sample::id(claim), Change::doubt()).await,
+        };
         assert_eq!(
             (unknown.head.state.name(), unknown.head.reason),
             (StateName::Unknown, Reason::StoreRestored)

@@ -141,6 +141,7 @@ macro_rules! for_each_conformance_case {
             fences: under_a_fence_only_what_the_store_knows_is_answered
             fences: under_a_fence_only_a_verdict_frees_what_counted_as_not_executed
             fences: under_a_fence_missing_keys_are_looked_up_first_where_an_operator_says_so
+            fences: under_a_fence_no_new_command_takes_a_business_reference
             fences: under_a_fence_younger_keys_run_where_an_operator_says_so
             fences: a_command_whose_end_may_be_forgotten_is_unknown_and_no_worker_starts_it
             references: a_business_reference_is_held_by_one_command

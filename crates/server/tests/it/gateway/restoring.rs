@@ -157,13 +157,14 @@ async fn no_worker_starts_a_command_that_the_restored_store_had_waiting() {
     refused(&site, &["restore", "--fence", "--reason", "again"], "is held already");
     upstream.open_gate();
     let gateway = site.start_with(upstream.address, OPERATIONS, &[]);
-    assert_eq!(gateway.send(report()).await.status, 202, "it is known, and runs as far as the store knows");
+    let unknown = "IDEMPOTENCY_OUTCOME_UNKNOWN";
+    assert_eq!(gateway.send(report()).await.problem(), problem(409, unknown), "its end may be forgotten");
     done(&site, &["hold", "lift", "--store-fence", "--reason", "compared"]);
-    assert_eq!(gateway.send(report()).await.problem(), problem(409, "IDEMPOTENCY_OUTCOME_UNKNOWN"));
+    assert_eq!(gateway.send(report()).await.problem(), problem(409, unknown));
     assert_eq!(site.column("SELECT reason FROM semel_records"), ["store_restored"]);
     assert_eq!(upstream.effects(), 1);
     let notes = done(&site, &["notes"]);
-    assert!(notes.contains("doubt") && notes.contains("lift store"), "{notes}");
+    assert!(notes.contains("hold store") && notes.contains("lift store"), "{notes}");
 }
 
 #[tokio::test]
