@@ -210,7 +210,7 @@ impl Place {
     pub(crate) async fn lose_everything(&self) -> Result<(), String> {
         match self {
             Place::File { file, template } => {
-                for suffix in ["", "-wal", "-shm", ".id"] {
+                for suffix in ["", "-wal", "-shm", ".id", ".witness"] {
                     let _ = std::fs::remove_file(format!("{}{suffix}", file.display()));
                 }
                 // An operator who restores a file also restores the marker beside it.
@@ -224,7 +224,8 @@ impl Place {
                 }
                 tokio::task::block_in_place(|| {
                     drop_database(cluster, name)?;
-                    make_database(cluster, name)
+                    make_database(cluster, name)?;
+                    accept_loss(cluster, name)
                 })
             }
         }
@@ -268,7 +269,7 @@ impl Place {
     pub(crate) async fn lose_all_since_copy(&self) -> Result<(), String> {
         match self {
             Place::File { file, .. } => {
-                for suffix in ["", "-wal", "-shm", ".id"] {
+                for suffix in ["", "-wal", "-shm", ".id", ".witness"] {
                     let _ = std::fs::remove_file(format!("{}{suffix}", file.display()));
                 }
                 // An operator who restores a file also restores the marker beside it.
@@ -283,7 +284,8 @@ impl Place {
                 tokio::task::block_in_place(|| {
                     drop_database(cluster, name)?;
                     let statement = format!("ALTER DATABASE {name}_copy RENAME TO {name}");
-                    cluster.server().sql("postgres", &statement).map_err(|error| error.to_string())
+                    cluster.server().sql("postgres", &statement).map_err(|error| error.to_string())?;
+                    accept_loss(cluster, name)
                 })?;
                 self.heal().await
             }
@@ -330,6 +332,11 @@ fn make_database(cluster: &Cluster, name: &str) -> Result<(), String> {
     tokio::task::block_in_place(|| cluster.server().sql("postgres", &statement))
         .map(drop)
         .map_err(|error| error.to_string())
+}
+/// Accepts the loss of a database, as an operator does who lifts its fence: the code ω is about a loss that nothing notices.
+fn accept_loss(cluster: &Cluster, name: &str) -> Result<(), String> {
+    let accepted = "UPDATE semel_store SET generation = (extract(epoch FROM now()) * 1000)::bigint";
+    cluster.server().sql(name, accepted).map(drop).map_err(|error| error.to_string())
 }
 
 fn drop_database(cluster: &Cluster, name: &str) -> Result<(), String> {

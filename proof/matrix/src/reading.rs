@@ -30,10 +30,9 @@ const GOES_ON: &str = "The executor lives: it goes on offering its outcome, whic
      record. The judge requires that as well.";
 const NO_SECOND_STORE: &str = "Memory is no second store: a lost record stays lost, although a gateway's \
      memory may replay it for up to ten seconds.";
-const RESTORED: &str =
-    "SQLite has no failover: a copy from before the command is restored, and the gateways restart.";
+const RESTORED: &str = "SQLite has no failover: a copy from before the command is restored without a witness, which would fence it, and the gateways restart.";
 const EARLIER: &str = "Connections end, and a copy from before the command replaces the database, like a \
-     replica that received none of it.";
+     replica that received none of it. An operator has lifted the fence that a witness makes.";
 const TOLD_SO: &str =
     "SQLite has no network: the COMMIT is made, and its caller gets an error, as from a failing disk.";
 const OFFSET: &str = "The database's reported time is shifted; the machine's clock is not.";
