@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use semel_core::{Census, StateName, Timestamp};
+use semel_core::{Census, StateName, StoreFence, Timestamp};
 
 use super::{Check, in_words};
 use crate::store_schema::{SchemaAge, StoreSchema};
@@ -24,6 +24,16 @@ impl WaitingRecords {
 pub(crate) fn long_ago(now: Timestamp, interval: Duration) -> Timestamp {
     let millis = i64::try_from(interval.as_millis()).unwrap_or(i64::MAX).saturating_mul(2);
     Timestamp::from_millis(now.as_millis().saturating_sub(millis))
+}
+
+/// Reports a store that is fenced.
+pub(crate) fn fence(fence: &StoreFence) -> Check {
+    Check::warn(
+        "fence",
+        format!("the store is fenced since {}", fence.since()),
+        "it was restored, or lost writes: commands that it does not know are refused. `semel hold list` shows why; settle what was \
+         lost, and lift the fence with `semel hold lift --store-fence`",
+    )
 }
 
 /// Checks that this program, whose schema is `ours`, can use the store's schema, and that no upgrade is left unfinished.

@@ -13,6 +13,7 @@ use super::census::census;
 use super::commit_probe::CommitProbe;
 use super::errors::DbError;
 use super::executor::{Executor, SqlRow, SqlValue};
+use super::fence;
 use super::link::{Dialer, Link};
 use super::schema;
 use super::{DatabaseAddress, PostgresOpenError, PostgresOptions, connect, reseal, upkeep};
@@ -133,6 +134,8 @@ pub async fn examine(
         told("leases", leases(&mut db, upkeep).await),
         told("expiry", expiry(&mut db, upkeep).await),
     ]);
+    let fence = if age == SchemaAge::Older { None } else { fence::found(&mut db).await.ok().flatten() };
+    checks.extend(fence.map(|fence| telling::fence(&fence)));
     let api_keys = waiting(&mut db, API_KEYS, &[]).await.ok().map(|keys| keys.count);
     let key_uses = if age == SchemaAge::Older { None } else { key_uses(&mut db).await.ok().flatten() };
     Examination { checks, tier, api_keys, key_uses }

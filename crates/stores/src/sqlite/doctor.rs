@@ -14,7 +14,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::place::{self, beside};
 use super::schema;
-use super::{SqliteOptions, TIER, api_keys, reseal};
+use super::{SqliteOptions, TIER, api_keys, holds, reseal};
 use crate::doctor::{Check, Examination, UpkeepIntervals, telling};
 use crate::store_schema::{SchemaAge, StoreSchema};
 
@@ -168,6 +168,8 @@ fn look(
         examination.api_keys = api_keys::count(&look.connection).ok();
     }
     if age != SchemaAge::Older {
+        let fence = holds::fence(&look.connection).ok().flatten();
+        examination.checks.extend(fence.map(|fence| telling::fence(&fence)));
         examination.key_uses = reseal::key_uses(&look.connection).ok();
     }
     examination

@@ -121,6 +121,8 @@ async fn retries_of_commands_that_a_restore_has_lost_do_not_run_again() {
         serde_json::from_slice(&run(&site, &["hold", "list", "--json"]).stdout).expect("a list");
     assert_eq!((&holds[0]["kind"], &holds[0]["who"]), (&"store".into(), &"semel".into()));
     ends(fresh).await;
+    let examined = said(&run(&site, &["doctor", "--json"]));
+    assert!(examined.contains("the store is fenced since"), "{examined}");
 
     // The operator knows a provider that can be asked: the lost command is unknown until it was.
     done(&site, &["hold", "add", "--look-up-first", "payments.create", "--reason", "ask the provider"]);
