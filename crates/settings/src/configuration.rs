@@ -10,11 +10,10 @@ use semel_core::quota::Limits;
 use semel_core::reconcile::ReconcilerOptions;
 use semel_core::{OperationName, Policy};
 
-use crate::engine::kind::{Choice, List, Maybe, Words};
+use crate::engine::kind::{Choice, List, Words};
 use crate::engine::setting::{Setting, setting};
 use crate::parts::proxies::{ForwardedMode, ProxyRange};
 use crate::parts::scalar::WaitTime;
-use crate::parts::text::FilePath;
 use crate::tables::admin::{AdminToken, HostName};
 use crate::tables::authorization::Authorization;
 use crate::tables::cors::CorsSettings;
@@ -31,6 +30,7 @@ use crate::tables::tls::{ListenerTls, UpstreamTls};
 use crate::tables::traces::TraceSettings;
 use crate::tables::upstream::{UpstreamProtocol, UpstreamReuse};
 use crate::tables::webhook::WebhookConfig;
+use crate::tables::witness::WitnessPlace;
 
 /// Complete configuration of a gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,8 +61,8 @@ pub struct Config {
     pub upstream_reuse: UpstreamReuse,
     /// The place of records.
     pub store: StoreLocation,
-    /// The file that remembers how far the store had come, unless it has its usual place.
-    pub witness: Option<PathBuf>,
+    /// The place of the file that remembers how far the store had come.
+    pub witness: WitnessPlace,
     /// The protocols that a connection may switch to.
     pub upgrade: Vec<UpgradeProtocol>,
     /// The format of log lines.
@@ -125,14 +125,15 @@ impl Config {
 
     /// Returns the file that remembers how far the store had come; `None` if there is none.
     pub fn witness(&self) -> Option<PathBuf> {
-        self.witness.clone().or_else(|| match &self.store {
-            StoreLocation::Sqlite(path) => {
+        match (&self.witness, &self.store) {
+            (WitnessPlace::File(path), _) => Some(path.clone()),
+            (WitnessPlace::Beside, StoreLocation::Sqlite(path)) => {
                 let mut name = path.clone().into_os_string();
                 name.push(".witness");
                 Some(PathBuf::from(name))
             }
-            StoreLocation::Memory | StoreLocation::Postgres(_) => None,
-        })
+            (WitnessPlace::Beside, StoreLocation::Memory | StoreLocation::Postgres(_)) => None,
+        }
     }
 
     /// Returns the policy of the operation of this name, which may be a former one.
@@ -158,7 +159,7 @@ impl Default for Config {
             upstream_protocol: UpstreamProtocol::Http1,
             upstream_reuse: UpstreamReuse::Caller,
             store: StoreLocation::Sqlite(PathBuf::from("semel.db")),
-            witness: None,
+            witness: WitnessPlace::Beside,
             upgrade: vec![UpgradeProtocol::WebSocket],
             log_format: LogFormat::Text,
             drain: Duration::from_secs(30),
@@ -239,9 +240,9 @@ pub(crate) const GENERAL: &[Setting<Config>] = &[
     setting!("store", StoreLocation, store, "Location of the store: memory:, sqlite:PATH or postgres://…"),
     setting!(
         "witness",
-        Maybe<FilePath>,
+        WitnessPlace,
         witness,
-        "File that remembers how far the store had come, so that a restored backup is noticed; beside a SQLite file by default"
+        "File that remembers how far the store had come, so that a restored backup is noticed: a path, or beside a SQLite file"
     ),
     setting!("log_format", Choice<LogFormat>, log_format, "Format of log lines"),
     setting!("drain", WaitTime, drain, "Longest wait of a shutdown for running commands"),

@@ -66,3 +66,4 @@ pub use tables::traces::TraceSettings;
 pub use tables::upstream::{UpstreamProtocol, UpstreamReuse};
 pub use tables::upstream::{is_encrypted, port_of};
 pub use tables::webhook::{WebhookConfig, WebhookName};
+pub use tables::witness::WitnessPlace;

@@ -24,3 +24,4 @@ pub(crate) mod tls;
 pub(crate) mod traces;
 pub(crate) mod upstream;
 pub(crate) mod webhook;
+pub(crate) mod witness;

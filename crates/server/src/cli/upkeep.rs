@@ -123,12 +123,15 @@ pub(super) fn reap(args: &ReapArgs, config: Option<&Path>) -> anyhow::Result<Com
 }
 
 pub(super) fn migrate(args: &MigrateArgs, config: Option<&Path>) -> anyhow::Result<CommandResult> {
-    let location = super::load(config, args.store.flags())?.config.store;
+    let config = super::load(config, args.store.flags())?.config;
+    let location = config.store.clone();
     if let StoreLocation::Sqlite(path) = &location
         && args.create
     {
         let options = SqliteOptions { create: true, ..SqliteOptions::default() };
         drop(SqliteStore::open_with(path, &options)?);
+        // It remembers the store that is gone.
+        let _ = config.witness().map(std::fs::remove_file);
     }
     if args.finish || !matches!(location, StoreLocation::Postgres(_)) {
         super::existing(&location)?;
