@@ -11,6 +11,7 @@ pub mod model;
 pub mod parts;
 pub mod promises;
 pub mod protocol;
+pub mod restore;
 pub mod shipped;
 mod steps;
 mod store;

@@ -1,6 +1,6 @@
 //! The store: one atomic compare-and-set for each statement. `semel_core::transition` alone decides it.
 
-use semel_core::transition::{ReferenceWrite, age};
+use semel_core::transition::{ReferenceWrite, Refusal, age};
 use semel_core::{Attempt, Decision, Event, Reference, State, Write};
 
 use crate::configuration::{Mode, NOW, TICK};
@@ -75,7 +75,7 @@ impl Protocol {
             terms: self.terms,
             start: self.configuration.start(),
             reference,
-            fence: semel_core::ClaimFence::Open,
+            fence: self.fence_on(world, live),
         };
         self.change(world, task.key, &Event::Claim(attempt), None)
     }
@@ -95,6 +95,10 @@ impl Protocol {
                 let payload = self.configuration.requests[index].payload;
                 let decision = self.claim(world, &task, payload, name);
                 self.after_claim(world, &task, payload, name, decision)
+            }
+            // Only the lift of this variant is wrong.
+            Statement::Start { .. } if self.is(Variant::LiftedWithoutDoubt) && world.past.is_fenced() => {
+                Then::End
             }
             Statement::Start { epoch, token: claimed } => {
                 let event = Event::Start { fence: fence(epoch, claimed), token: token(name) };
@@ -157,6 +161,7 @@ impl Protocol {
             (Decision::Mismatch, _) => Then::Tell(Told::Mismatch, None),
             (Decision::Duplicate, _) => Then::Tell(Told::Duplicate, None),
             (Decision::Vacant, _) => Then::Tell(Told::Vacant, None),
+            (Decision::Refused(Refusal::StoreFenced), _) => Then::Tell(Told::Fenced, None),
             (decision, _) => unreachable!("{decision:?} is no answer to a look"),
         }
     }

@@ -4,6 +4,8 @@
 //! Variants that decide differently wrap `semel_core::transition` here; variants that act differently are queried
 //! where [`model`](crate::model) acts.
 
+mod restored;
+
 use semel_core::policy::OnLeaseExpired;
 use semel_core::transition::{ReferenceWrite, Refusal, Transition};
 use semel_core::{Attempt, Decision, Event, Head, Reason, State, Timestamp, Write, transition};
@@ -11,6 +13,8 @@ use semel_core::{Attempt, Decision, Event, Head, Reason, State, Timestamp, Write
 use crate::configuration::Configuration;
 use crate::promises::Promise;
 use crate::shipped;
+
+pub use restored::ALL as RESTORED;
 
 /// Wrong protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +77,26 @@ pub enum Variant {
     LateEvidenceRefused,
     /// Evidence does not name its attempt.
     NamelessEvidence,
+    /// A restored store is not fenced.
+    RestoredWithoutFence,
+    /// The fence lets claims through on commands that count as not executed.
+    FailuresUnfenced,
+    /// The fence lets claims through on commands with a business reference, once evidence has freed them.
+    ReferenceUnfenced,
+    /// An attempt's own word that nothing ran ends a doubt.
+    DoubtReleased,
+    /// A look-up of a command in doubt counts at once.
+    DoubtLookedUpEarly,
+    /// A look-up of a command in doubt asks about the operation id of its record.
+    LookedUpById,
+    /// A provider that deduplicates on the operation id is taken to do so for a command in doubt.
+    DoubtDeduplicated,
+    /// The quarantine of an outcome that was unknown before the restore stays as it was.
+    OldQuarantine,
+    /// Open commands are in doubt from the lift of the fence, not from the fence.
+    DoubtedAtLift,
+    /// Open commands are never in doubt.
+    LiftedWithoutDoubt,
 }
 
 /// Case: a variant, and the promise that it breaks.
@@ -90,7 +114,7 @@ pub struct Case {
     pub configuration: &'static Configuration,
 }
 
-/// Cases of all variants that must be refuted.
+/// Cases of variants that must be refuted, without those of a restored store.
 pub const ALL: [Case; 29] = [
     case(Variant::SweepFrees, "sweep-frees", "the sweeper frees what has an ended lease", Promise::OneEffect),
     case(
@@ -304,6 +328,11 @@ impl Case {
     }
 }
 
+/// Returns every case that must be refuted.
+pub fn all() -> impl Iterator<Item = &'static Case> {
+    ALL.iter().chain(&RESTORED)
+}
+
 /// Returns the transition of the real protocol, as changed by the variant.
 pub(crate) fn decide(
     variant: Option<Variant>,
@@ -362,7 +391,15 @@ pub(crate) fn decide(
             }
             _ => real(Some(head), event),
         },
-        Variant::NoRecordFrees
+        Variant::RestoredWithoutFence
+        | Variant::FailuresUnfenced
+        | Variant::ReferenceUnfenced
+        | Variant::LookedUpById
+        | Variant::DoubtDeduplicated
+        | Variant::DoubtedAtLift
+        | Variant::LiftedWithoutDoubt
+        | Variant::OldQuarantine
+        | Variant::NoRecordFrees
         | Variant::OldLookCounts
         | Variant::MemoryOfUnsettled
         | Variant::MemoryOutlivesPurge
@@ -389,6 +426,19 @@ pub(crate) fn decide(
             _ => real(Some(head), event),
         },
         Variant::ForgetsEarlierAttempts => real(Some(&Head { earlier_may_have_run: false, ..*head }), event),
+        Variant::DoubtReleased => {
+            let says_nothing_ran = matches!(event, Event::Release { .. } | Event::Requeue { .. });
+            let reason =
+                if says_nothing_ran && head.is_in_doubt() { Reason::LeaseExpired } else { head.reason };
+            real(Some(&Head { reason, ..*head }), event)
+        }
+        Variant::DoubtLookedUpEarly => {
+            let mut head = *head;
+            if let (true, State::Unknown { quarantine_until, .. }) = (head.is_in_doubt(), &mut head.state) {
+                *quarantine_until = now;
+            }
+            real(Some(&head), event)
+        }
         Variant::FreedTwice => {
             let mut head = *head;
             if matches!(event, Event::Free) && head.reason == Reason::VerdictDeduplicated {
