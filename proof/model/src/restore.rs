@@ -1,15 +1,16 @@
 //! Restores: a backup of the store, its restoration, and the fence of the restored store. `semel_core::StoreFence` itself decides
-//! the effect of the fence on a claim.
+//! the effect of the fence on a claim, and `semel_core::store_fence::decide` that on any statement.
 
+use std::cell::RefCell;
 use std::sync::LazyLock;
 
-use semel_core::transition::Verdict;
+use semel_core::transition::{Verdict, age};
 use semel_core::{
     Claim, ClaimFence, Event, Head, HoldTarget, IdempotencyKey, KeyRules, OperationId, OperationName,
-    Principal, Reason, Record, Scope, State, StoreFence, Timestamp, Write,
+    Principal, Record, Scope, State, StoreFence, Timestamp, Write,
 };
 
-use crate::configuration::NOW;
+use crate::configuration::{Configuration, NOW};
 use crate::promises::Promise;
 use crate::protocol::Protocol;
 use crate::variants::Variant;
@@ -62,10 +63,29 @@ impl Era {
             Era::Since => NOW,
         }
     }
+
+    /// Returns the era of the state that a record has after a write of `state`; `stays` is that of its last state if the record
+    /// stays in it. `Record::after` decides the same about times.
+    pub(crate) fn after(state: &State, stays: Option<Era>) -> Era {
+        match (state, stays) {
+            (State::Unknown { since, .. }, _) if *since < NOW => Era::Before,
+            (State::Unknown { .. }, _) => Era::Since,
+            (_, stays) => stays.unwrap_or(Era::Since),
+        }
+    }
 }
 
 /// A claim, of which a fence reads only the names.
 static CLAIM: LazyLock<Option<Claim>> = LazyLock::new(claim);
+
+/// The same with a business reference.
+static REFERRING_CLAIM: LazyLock<Option<Claim>> =
+    LazyLock::new(|| Some(Claim { business_reference: Some("order".to_owned()), ..claim()? }));
+
+thread_local! {
+    /// A record, to which a row lends its head and times: records are too large to be made for each statement.
+    static RECORD: RefCell<Option<Record>> = const { RefCell::new(None) };
+}
 
 fn claim() -> Option<Claim> {
     let scope = Scope::new(Principal::new("t", "c").ok()?, OperationName::new("o").ok()?, key()?);
@@ -110,14 +130,35 @@ impl Past {
 impl Row {
     /// Returns the record as it is after a restore.
     fn restored(self) -> Row {
-        Row { created: Era::Before, entered: Era::Before, ..self }
+        let mut state = self.state;
+        if let State::Unknown { since, .. } = &mut state {
+            *since = Era::Before.moment();
+        }
+        Row { state, created: Era::Before, entered: Era::Before, ..self }
     }
 
-    /// Returns the record as a fence reads it.
-    fn record(&self, head: Head, claim: &Claim) -> Option<Record> {
-        let record = Record::after(None, Write::Create(head), Some(claim), None, self.created.moment())?;
-        Some(Record { state_since: self.entered.moment(), ..record })
+    /// Shows this row, with this head, as the record that a store and its fence read.
+    pub(crate) fn as_record<T>(&self, head: Head, read: impl FnOnce(Option<&Record>) -> T) -> T {
+        RECORD.with_borrow_mut(|record| {
+            if record.is_none() {
+                let claim = CLAIM.as_ref();
+                *record = Record::after(None, Write::Create(head), claim, None, NOW);
+            }
+            if let Some(record) = record {
+                record.head = head;
+                (record.created_at, record.state_since) = (self.created.moment(), self.entered.moment());
+            }
+            read(record.as_ref())
+        })
     }
+}
+
+/// Returns the fence of a restored store.
+pub(crate) fn fence(configuration: &Configuration) -> Option<StoreFence> {
+    let name = CLAIM.as_ref()?.scope.operation().as_str().to_owned();
+    let look_up = HoldTarget::LookUpFirst(name);
+    let choice = configuration.looks_up_first.then_some((&look_up, NOW));
+    StoreFence::of([(&HoldTarget::Store, NOW)].into_iter().chain(choice))
 }
 
 impl Protocol {
@@ -142,45 +183,49 @@ impl Protocol {
             return;
         }
         world.past.fence = Fencing::InForce;
-        if !self.is(Variant::DoubtedAtLift) && !self.is(Variant::LiftedWithoutDoubt) {
-            self.doubt(world);
-        }
     }
 
+    /// Lifts the fence, after every command that was open before it was put in doubt.
     pub(crate) fn lift(&self, world: &mut World) {
-        if self.is(Variant::DoubtedAtLift) {
-            self.doubt(world);
+        let is_old = |row: &Row| row.state.is_open() && row.entered == Era::Before;
+        for key in (0..KEYS as u8).filter(|_| !self.is(Variant::LiftedWithoutDoubt)) {
+            if world.row(key).is_some_and(is_old) {
+                let _ = self.change(world, key, &Event::Doubt, None);
+            }
         }
         world.past.fence = Fencing::Lifted;
     }
 
-    /// Makes the outcome of every open command unknown.
-    fn doubt(&self, world: &mut World) {
-        for key in 0..KEYS as u8 {
-            let _ = self.change(world, key, &Event::Doubt, None);
-            let unknown = world.row(key).copied().filter(|_| !self.is(Variant::OldQuarantine));
-            let doubted = unknown.and_then(|row| Some(row.updated(&doubted(&row.head(&self.terms))?, None)));
-            world.rows[usize::from(key)] = doubted.or(world.rows[usize::from(key)]);
-        }
+    /// Returns the fence under which the store decides about this event.
+    pub(crate) fn fence_of(&self, world: &World, row: Option<&Row>, event: &Event) -> Option<&StoreFence> {
+        let is_unknown = row.is_some_and(|row| matches!(row.state, State::Unknown { .. }));
+        let is_due = |row: &Row| row.state.due_to_sweep().is_some_and(|due| due <= NOW);
+        let is_ignored = self.is(Variant::DoubtedAtLift)
+            || self.is(Variant::LapsesUnfenced) && row.is_some_and(is_due)
+            || self.is(Variant::OldQuarantine) && is_unknown
+            || self.is(Variant::SweepsUnfenced) && *event == Event::Age;
+        self.fence.as_ref().filter(|_| world.past.is_fenced() && !is_ignored)
     }
 
     /// Returns the effect of the store's fence on a claim whose live record is this.
     pub(crate) fn fence_on(&self, world: &World, live: Option<&Row>) -> ClaimFence {
-        let (true, Some(claim)) = (world.past.is_fenced(), CLAIM.as_ref()) else { return ClaimFence::Open };
-        let is_failure = live.is_some_and(|row| matches!(row.state, State::FailedRetryable { .. }));
-        if self.is(Variant::FailuresUnfenced) && is_failure {
+        let refers = self.configuration.reference && !self.is(Variant::ReferenceUnfenced);
+        let claim = if refers { &REFERRING_CLAIM } else { &CLAIM };
+        let fence = self.fence.as_ref().filter(|_| world.past.is_fenced());
+        let Some((fence, claim)) = fence.zip(claim.as_ref()) else { return ClaimFence::Open };
+        let is_free = |state| matches!(state, State::FailedRetryable { .. });
+        let is_failure = live.is_some_and(|row| is_free(row.state));
+        let has_lapsed = live
+            .and_then(|row| Some((row, age(row.head(&self.terms), NOW)?)))
+            .is_some_and(|(row, head)| is_free(head.state) && (!is_failure || row.entered == Era::Since));
+        if self.is(Variant::FailuresUnfenced) && is_failure || self.is(Variant::LapsesUnfenced) && has_lapsed
+        {
             return ClaimFence::Open;
         }
-        // Evidence about this command says nothing about a lost one with the same reference.
-        let may_begin = is_failure || live.is_none();
-        if self.configuration.reference && may_begin && !self.is(Variant::ReferenceUnfenced) {
-            return ClaimFence::Closed;
+        match live {
+            Some(row) => row.as_record(row.head(&self.terms), |record| fence.on(claim, record, NOW)),
+            None => fence.on(claim, None, NOW),
         }
-        let look_up = HoldTarget::LookUpFirst(claim.scope.operation().as_str().to_owned());
-        let choice = self.configuration.looks_up_first.then_some((&look_up, NOW));
-        let fence = StoreFence::of([(&HoldTarget::Store, NOW)].into_iter().chain(choice));
-        let record = live.and_then(|row| row.record(row.head(&self.terms), claim));
-        fence.map_or(ClaimFence::Open, |fence| fence.on(claim, record.as_ref(), NOW))
     }
 
     /// Returns true if the reconciler looks commands up.
@@ -239,10 +284,72 @@ pub(crate) fn watch(world: &mut World, key: u8, before: Option<Row>, after: Row,
     }
 }
 
-/// Returns the head of an outcome that was unknown before the restore: calls of lost attempts have a quarantine of their own.
-fn doubted(head: &Head) -> Option<Head> {
-    let is_open = matches!(head.state, State::Unknown { .. }) && !head.is_left_to_a_message();
-    let quarantine_until = NOW.plus(head.terms.quarantine);
-    let state = State::Unknown { since: NOW, reconcile_after: NOW, attempts: 0, quarantine_until };
-    is_open.then_some(Head { earlier_may_have_run: true, ..head.moved(state, Reason::StoreRestored) })
+#[cfg(test)]
+mod tests {
+    use semel_core::store_fence::decide;
+    use semel_core::{Attempt, Reason, Reference};
+
+    use super::*;
+    use crate::configuration::after;
+    use crate::shipped;
+    use crate::world::{fingerprint, token};
+
+    fn claimed() -> Head {
+        let terms = shipped::RESTORED_ASYNC.terms();
+        let start = shipped::RESTORED_ASYNC.start();
+        let (reference, fence) = (Reference::None, ClaimFence::Open);
+        let attempt =
+            Attempt { fingerprint: fingerprint(1), token: token(1), terms, start, reference, fence };
+        match decide(None, None, &Event::Claim(attempt), NOW).write {
+            Write::Create(head) => head,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn unknown(since: Era) -> State {
+        let (since, later) = (since.moment(), NOW.plus(after(3)));
+        State::Unknown { since, reconcile_after: later, attempts: 0, quarantine_until: later }
+    }
+
+    #[test]
+    fn a_row_has_the_times_of_its_record() {
+        let first = claimed();
+        let started = State::Processing { lease_until: NOW.plus(after(1)), start_by: None };
+        let free = State::FailedRetryable { expires_at: Timestamp::MAX };
+        let states = [started, free, unknown(Era::Before), unknown(Era::Since)];
+        let heads: Vec<Head> = states
+            .iter()
+            .flat_map(|state| [1, 2].map(|epoch| Head { epoch, ..first.moved(*state, Reason::Started) }))
+            .collect();
+        for before in &heads {
+            let row = Row::created(&first, 0).updated(before, None).restored();
+            let before = row.head(&first.terms);
+            for after in &heads {
+                let written = row.as_record(before, |record| {
+                    Record::after(record, Write::Update(*after), None, None, NOW)
+                });
+                let written = written.expect("it is updated");
+                let row = row.updated(after, None);
+                let times = (row.created.moment(), row.entered.moment());
+                assert_eq!(times, (written.created_at, written.state_since), "{before:?} {after:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_fence_of_the_core_decides_about_rows() {
+        let fence = fence(&shipped::RESTORED_ASYNC);
+        let terms = shipped::RESTORED_ASYNC.terms();
+        let now = Row::created(&claimed(), 0);
+        for (row, is_doubted) in [(now, false), (now.restored(), true)] {
+            let look = Event::Look { fingerprint: fingerprint(1) };
+            let write =
+                row.as_record(row.head(&terms), |record| decide(fence.as_ref(), record, &look, NOW).write);
+            match write {
+                Write::Keep => assert!(!is_doubted),
+                Write::Update(head) => assert!(is_doubted && head.is_in_doubt()),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
 }

@@ -183,7 +183,7 @@ pub const REFERENCE_AND_RERUN: Configuration = Configuration {
 };
 
 /// Every shipped configuration.
-pub const ALL: [&Configuration; 25] = [
+pub const ALL: [&Configuration; 26] = [
     &DEFAULTS,
     &TROUBLE,
     &LOSSES,
@@ -209,6 +209,7 @@ pub const ALL: [&Configuration; 25] = [
     &RESTORED_REFERENCE,
     &RESTORED_ASYNC,
     &RESTORED_LIFTED,
+    &RESTORED_LIFTED_RERUN,
 ];
 
 /// Two requests and no fault except slowness: most variants fail here already.
@@ -399,10 +400,20 @@ pub const RESTORED_LIFTED: Configuration = Configuration {
     ..ONE_FOR_WORKERS
 };
 
+/// The same, where workers start the command again after lease expiry.
+pub const RESTORED_LIFTED_RERUN: Configuration = Configuration {
+    name: "restored, lifted, rerun",
+    about: "the same, where a worker starts the command again when a lease has ended, since the provider deduplicates",
+    on_lease_expired: OnLeaseExpired::Rerun,
+    deduplicates: true,
+    ..RESTORED_LIFTED
+};
+
 /// Two requests, and the store is restored.
 pub const TWO_RESTORED: Configuration = Configuration {
     name: "two, restored",
-    about: "two requests; the store is restored from a backup and fenced",
+    about: "two requests to one node; the store is restored from a backup and fenced",
+    nodes: 1,
     restores: 1,
     looks_up_first: true,
     ..TWO

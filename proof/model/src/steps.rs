@@ -450,11 +450,7 @@ impl Protocol {
     }
 
     fn conclude(&self, world: &mut World, held: Held, finding: Finding) {
-        let in_doubt = world.row(held.key).is_some_and(|row| row.head(&self.terms).is_in_doubt());
-        // A lost attempt may have had another operation id.
-        let deduplicates =
-            self.configuration.deduplicates && (!in_doubt || self.is(Variant::DoubtDeduplicated));
-        let proof = match (deduplicates, self.variant) {
+        let proof = match (self.configuration.deduplicates, self.variant) {
             (true, _) => Proof::ProviderDeduplicates,
             (false, Some(Variant::NoRecordFrees)) => Proof::ProviderTombstone,
             (false, _) => Proof::Quarantine,

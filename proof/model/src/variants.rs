@@ -1,14 +1,14 @@
 //! Wrong protocols, each close to the real one and built in practice. The model must refute every one of them: a
 //! model that cannot tell them from the real protocol proves nothing.
 //!
-//! Variants that decide differently wrap `semel_core::transition` here; variants that act differently are queried
+//! Variants that decide differently wrap `semel_core::store_fence::decide` here; variants that act differently are queried
 //! where [`model`](crate::model) acts.
 
 mod restored;
 
 use semel_core::policy::OnLeaseExpired;
-use semel_core::transition::{ReferenceWrite, Refusal, Transition};
-use semel_core::{Attempt, Decision, Event, Head, Reason, State, Timestamp, Write, transition};
+use semel_core::transition::{Proof, ReferenceWrite, Refusal, Transition, Verdict};
+use semel_core::{Attempt, Decision, Event, Head, Reason, State, Timestamp, Write};
 
 use crate::configuration::Configuration;
 use crate::promises::Promise;
@@ -89,13 +89,17 @@ pub enum Variant {
     DoubtLookedUpEarly,
     /// A look-up of a command in doubt asks about the operation id of its record.
     LookedUpById,
-    /// A provider that deduplicates on the operation id is taken to do so for a command in doubt.
+    /// The word of a provider that deduplicates on the operation id counts at once for a command in doubt.
     DoubtDeduplicated,
     /// The quarantine of an outcome that was unknown before the restore stays as it was.
     OldQuarantine,
-    /// Open commands are in doubt from the lift of the fence, not from the fence.
+    /// What lapses under the fence is not in doubt, and the fence lets claims through on what it frees.
+    LapsesUnfenced,
+    /// A sweep makes no doubt of what was open before the fence.
+    SweepsUnfenced,
+    /// What was open before the fence is in doubt from its lift on, not from the first statement under it.
     DoubtedAtLift,
-    /// Open commands are never in doubt.
+    /// The lift leaves what was open before the fence as it is, if no statement has reached it.
     LiftedWithoutDoubt,
 }
 
@@ -333,14 +337,14 @@ pub fn all() -> impl Iterator<Item = &'static Case> {
     ALL.iter().chain(&RESTORED)
 }
 
-/// Returns the transition of the real protocol, as changed by the variant.
+/// Returns the decision of the `real` protocol, as changed by the variant.
 pub(crate) fn decide(
     variant: Option<Variant>,
     head: Option<&Head>,
     event: &Event,
     now: Timestamp,
+    real: impl Fn(Option<&Head>, &Event) -> Transition,
 ) -> Transition {
-    let real = |head: Option<&Head>, event: &Event| transition(head, event, now);
     let (Some(variant), Some(head)) = (variant, head) else { return real(head, event) };
     match variant {
         Variant::SweepFrees => {
@@ -367,11 +371,13 @@ pub(crate) fn decide(
             &fenced_as(event, |fence| semel_core::Fence { epoch: fence.epoch, token: head.token }),
         ),
         Variant::ReapsProcessing => match (event, head.state) {
-            (Event::Age, State::Processing { lease_until, .. }) if lease_until <= now => forgotten(head, now),
+            (Event::Age, State::Processing { lease_until, .. }) if lease_until <= now => {
+                forgotten(real(Some(head), event))
+            }
             _ => real(Some(head), event),
         },
         Variant::ReapsUnknown => match (event, head.state) {
-            (Event::Age, State::Unknown { .. }) => forgotten(head, now),
+            (Event::Age, State::Unknown { .. }) => forgotten(real(Some(head), event)),
             _ => real(Some(head), event),
         },
         Variant::ProgressBeforeMismatch => match *event {
@@ -395,7 +401,8 @@ pub(crate) fn decide(
         | Variant::FailuresUnfenced
         | Variant::ReferenceUnfenced
         | Variant::LookedUpById
-        | Variant::DoubtDeduplicated
+        | Variant::LapsesUnfenced
+        | Variant::SweepsUnfenced
         | Variant::DoubtedAtLift
         | Variant::LiftedWithoutDoubt
         | Variant::OldQuarantine
@@ -432,6 +439,13 @@ pub(crate) fn decide(
                 if says_nothing_ran && head.is_in_doubt() { Reason::LeaseExpired } else { head.reason };
             real(Some(&Head { reason, ..*head }), event)
         }
+        Variant::DoubtDeduplicated => {
+            let deduplicates = Verdict::NotExecuted(Proof::ProviderDeduplicates);
+            let is_so = matches!(event, Event::Resolve { verdict, .. } if *verdict == deduplicates)
+                && head.is_in_doubt();
+            let reason = if is_so { Reason::LeaseExpired } else { head.reason };
+            real(Some(&Head { reason, ..*head }), event)
+        }
         Variant::DoubtLookedUpEarly => {
             let mut head = *head;
             if let (true, State::Unknown { quarantine_until, .. }) = (head.is_in_doubt(), &mut head.state) {
@@ -460,7 +474,6 @@ fn fenced_as(event: &Event, make: impl Fn(semel_core::Fence) -> semel_core::Fenc
     }
 }
 
-fn forgotten(head: &Head, now: Timestamp) -> Transition {
-    let step = transition(Some(head), &Event::Age, now);
+fn forgotten(step: Transition) -> Transition {
     Transition { write: Write::Delete, decision: Decision::Applied, ..step }
 }

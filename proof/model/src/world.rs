@@ -489,7 +489,8 @@ pub(crate) fn aged(state: State) -> State {
         }
         State::FailedRetryable { expires_at } => State::FailedRetryable { expires_at: near(expires_at) },
         State::Unknown { since, reconcile_after, attempts, quarantine_until } => State::Unknown {
-            since: near(since),
+            // It matters only whether that was before the fence.
+            since,
             reconcile_after: near(reconcile_after),
             // The number of lookups beyond the limit makes no difference.
             attempts: attempts.min(LOOKS.max_attempts + 1),
@@ -557,7 +558,7 @@ impl Row {
         let stays = (head.state.name(), epoch) == (self.state.name(), self.epoch);
         Row {
             epoch,
-            entered: if stays { self.entered } else { Era::Since },
+            entered: Era::after(&head.state, stays.then_some(self.entered)),
             token: head.token.as_bytes()[0],
             state: head.state,
             reason: head.reason,

@@ -5,7 +5,7 @@ use crate::promises::Promise;
 use crate::shipped;
 
 /// Cases of variants of a restored store, which must be refuted.
-pub const ALL: [Case; 11] = [
+pub const ALL: [Case; 12] = [
     case(
         Variant::RestoredWithoutFence,
         "restored-without-fence",
@@ -65,17 +65,24 @@ pub const ALL: [Case; 11] = [
     case(
         Variant::DoubtedAtLift,
         "doubted-at-lift",
-        "what waits for a worker can be started until the fence is lifted, by a statement that is late",
+        "a statement that is late starts what waits for a worker, since it is in doubt only from the lift on",
         Promise::OneEffect,
     )
     .on(&shipped::RESTORED_LIFTED),
     case(
-        Variant::DoubtedAtLift,
+        Variant::LapsesUnfenced,
         "lapses-under-fence",
         "a lease that ends under the fence frees the key",
         Promise::LostIsNotRun,
     )
     .on(&shipped::RESTORED_RERUN),
+    case(
+        Variant::SweepsUnfenced,
+        "sweeps-unfenced",
+        "a sweep under the fence has a lapsed command wait for a worker, which starts it once the fence is lifted",
+        Promise::LostIsNotRun,
+    )
+    .on(&shipped::RESTORED_LIFTED_RERUN),
     case(
         Variant::LiftedWithoutDoubt,
         "lifted-without-doubt",
