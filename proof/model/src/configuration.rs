@@ -115,6 +115,12 @@ pub struct Configuration {
     pub operator_errs: bool,
     /// True if the reconciler may pause for any time between its lookup and its verdict.
     pub sleepy_reconciler: bool,
+    /// Number of times that the store is restored from a backup: none or one.
+    pub restores: u8,
+    /// True if the operator of a restored store has lost commands looked up before they run.
+    pub looks_up_first: bool,
+    /// True if the operator may lift the fence of a restored store.
+    pub lifts: bool,
     /// Number of faults of each kind.
     pub faults: Faults,
 }

@@ -11,8 +11,9 @@ use stateright::Property;
 use crate::configuration::{NOW, ticks};
 use crate::promises::Promise;
 use crate::protocol::Protocol;
+use crate::restore;
 use crate::world::{
-    Answer, Finding, Phase, Reconciler, Row, Says, Statement, Then, Token, Told, Word, World,
+    Answer, Finding, Phase, Reconciler, Row, Says, Statement, Task, Then, Token, Told, Word, World,
 };
 
 impl Promise {
@@ -52,6 +53,7 @@ impl Promise {
             Promise::NobodyWaitsForHimself => |_, world| kept(world, Promise::NobodyWaitsForHimself),
             Promise::HeardIsNotRun => |_, world| kept(world, Promise::HeardIsNotRun),
             Promise::SecondEffectIsLoud => |_, world| kept(world, Promise::SecondEffectIsLoud),
+            Promise::LostIsNotRun => |_, world| kept(world, Promise::LostIsNotRun),
         };
         Property::always(self.name(), holds)
     }
@@ -100,7 +102,7 @@ pub(crate) const FRESH: Token = 16;
 pub(crate) type Holds = fn(&Protocol, &World) -> bool;
 
 /// Situations that the model must reach, as proof that it tries what it is about.
-pub const SIGHTS: [(&str, Holds); 16] = [
+pub const SIGHTS: [(&str, Holds); 20] = [
     ("a success", |_, world| tells(world, |told| matches!(told, Told::Own(_)))),
     ("a replay", |_, world| tells(world, |told| matches!(told, Told::Replay(_)))),
     ("a replay from memory", |_, world| world.memory.iter().flatten().any(Option::is_some)),
@@ -135,9 +137,28 @@ pub const SIGHTS: [(&str, Holds); 16] = [
         matches!(world.reconciler, Reconciler::Looked(held, Finding::NoRecord)
             if world.calls.iter().any(|call| call.op == held.op))
     }),
+    ("a retry of a command that a restored store has forgotten", |_, world| {
+        world.rows.iter().zip(world.books.lost).any(|(row, lost)| lost && row.is_none())
+            && world.tasks.iter().any(|task| matches!(task.phase, Phase::Asking(Statement::Claim)))
+    }),
+    ("an executor whose attempt a restored store has forgotten", |_, world| {
+        let is_forgotten = |task: &Task| world.row(task.key).is_none_or(|row| row.token != task.token);
+        let calls = |task: &Task| matches!(task.phase, Phase::Called { .. }) && is_forgotten(task);
+        world.past.is_fenced() && world.tasks.iter().any(calls)
+    }),
+    ("evidence of an attempt that a restored store has forgotten", |_, world| {
+        let names_another = |row: &Row| match row.answer.map(|answer| answer.says) {
+            Some(Says::Charged(by)) => by != row.token && row.reason == Reason::VerdictExecuted,
+            Some(Says::Declined) | None => false,
+        };
+        world.past.is_fenced() && rows(world, names_another)
+    }),
+    ("a command that runs under a fence, after evidence", |_, world| {
+        world.past.is_fenced() && rows(world, |row| matches!(row.state, State::Processing { .. }))
+    }),
 ];
 
-fn rows(world: &World, is: fn(&Row) -> bool) -> bool {
+fn rows(world: &World, is: impl Fn(&Row) -> bool) -> bool {
     world.rows.iter().flatten().any(is)
 }
 
@@ -181,6 +202,7 @@ pub(crate) fn watch(
         }
     }
     if let Some(after) = after {
+        restore::watch(world, key, before, after, event);
         note_acquired(world, before, &after);
         let settles = after.state.expires_at().is_some();
         if settles && before.is_none_or(|before| before.state.name() != after.state.name()) {
@@ -255,20 +277,24 @@ fn ends_rightly(
         Event::Resolve { verdict: Verdict::FailedFinal, .. } => world.declined.contains(&row.op),
         Event::Resolve { verdict: Verdict::NotExecuted(proof), .. } => {
             // A call that lands, before or after, is the one effect that the provider answers every later attempt
-            // with.
-            let is_harmless = model.configuration.deduplicates && proof == Proof::ProviderDeduplicates;
-            let had_effect = world.effects_of(key, row.life).next().is_some();
-            is_harmless || !(had_effect || can_still_land(world, row.op))
+            // with; but not one of a command that a restored store has lost, which has another operation id.
+            let is_harmless = |op: Token| {
+                model.configuration.deduplicates && proof == Proof::ProviderDeduplicates && op == row.op
+            };
+            let had_effect = world.effects_of(key, row.life).any(|effect| !is_harmless(effect.op));
+            !had_effect && !can_still_land(world, key, row.op, is_harmless)
         }
         _ => false,
     }
 }
 
-/// Returns true if a call of this command may still have an effect.
-fn can_still_land(world: &World, op: Token) -> bool {
+/// Returns true if a call of this command, or of a lost one of the same key, may still have an effect that does harm.
+fn can_still_land(world: &World, key: u8, op: Token, is_harmless: impl Fn(Token) -> bool) -> bool {
     let may_send = |phase: &Phase| matches!(phase, Phase::Ready { lease: 1.. } | Phase::Checked { .. });
-    world.calls.iter().any(|call| call.op == op)
-        || world.tasks.iter().any(|task| task.op == op && may_send(&task.phase))
+    let counts =
+        |of: u8, its: Token| !is_harmless(its) && (its == op || world.past.is_restored() && of == key);
+    world.calls.iter().any(|call| counts(call.key, call.op))
+        || world.tasks.iter().any(|task| counts(task.key, task.op) && may_send(&task.phase))
 }
 
 fn fence_of(event: &Event) -> Option<semel_core::Fence> {
@@ -354,7 +380,10 @@ pub(crate) fn told(model: &Protocol, world: &mut World, index: usize, told: Told
             told_final(world, index, payload, answer);
         }
         Told::InProgress | Told::Unknown | Told::Vacant if task.after_final => {
-            world.broke(Promise::FinalStays);
+            // The outcome of a command that the store has lost is unknown.
+            if !world.books.reworded[usize::from(task.key)] {
+                world.broke(Promise::FinalStays);
+            }
         }
         Told::NothingRan => world.tasks[index].told_nothing_ran = true,
         Told::InProgress
@@ -363,7 +392,8 @@ pub(crate) fn told(model: &Protocol, world: &mut World, index: usize, told: Told
         | Told::Mismatch
         | Told::Expired
         | Told::Accepted
-        | Told::Duplicate => {}
+        | Told::Duplicate
+        | Told::Fenced => {}
     }
 }
 
@@ -378,6 +408,8 @@ fn told_final(world: &mut World, index: usize, payload: u8, answer: Answer) {
     }
     if answer.life == world.books.life[at] {
         match world.books.answered[at] {
+            // Evidence says the same as a lost answer, in words of its own.
+            Some(first) if world.books.reworded[at] && first.says == answer.says => {}
             Some(first) if first != answer => world.broke(Promise::EqualAnswers),
             Some(_) => {}
             None => world.books.answered[at] = Some(answer),

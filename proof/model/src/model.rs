@@ -9,6 +9,7 @@ use crate::configuration::NOW;
 use crate::invariants::SIGHTS;
 use crate::promises::Promise;
 use crate::protocol::Protocol;
+use crate::restore::Past;
 use crate::variants::Variant;
 use crate::world::{Books, KEYS, NODES, Phase, REQUESTS, Reconciler, Row, Task, Token, World};
 
@@ -81,6 +82,12 @@ pub enum Step {
     Free(u8),
     /// A node dies, loses its memory, and restarts.
     Crash(u8),
+    /// The store is backed up.
+    BackUp,
+    /// The store is restored from its backup, and fenced.
+    Restore,
+    /// An operator lifts the fence of the restored store.
+    Lift,
 }
 
 /// Reaction of a sender to a statement without an answer.
@@ -115,12 +122,15 @@ impl Model for Protocol {
             faults: self.configuration.faults,
             operator: self.configuration.operator,
             starts: 0,
+            past: Past::none(self.configuration.restores),
             books: Books {
                 life: [0; KEYS],
                 answered: [None; KEYS],
                 settled: [0; KEYS],
                 acquired: 0,
                 heard: [false; KEYS],
+                lost: [false; KEYS],
+                reworded: [false; KEYS],
                 broken: 0,
             },
         }]
@@ -139,6 +149,7 @@ impl Model for Protocol {
         if world.faults.crashes > 0 {
             steps.extend((0..NODES as u8).map(Step::Crash));
         }
+        self.of_restores(world, steps);
     }
 
     fn next_state(&self, world: &World, step: Step) -> Option<World> {
@@ -235,7 +246,7 @@ impl Protocol {
             State::Claimed { start_by, ready_at } => ready_at <= NOW && start_by > NOW,
             _ => false,
         });
-        is_ready && world.starts < self.configuration.starts
+        is_ready && world.starts < self.configuration.starts && !world.past.is_fenced()
     }
 
     fn of_lease(&self, world: &World, index: usize, steps: &mut Vec<Step>) {
@@ -270,7 +281,7 @@ impl Protocol {
             steps.push(Step::Reap(key));
         }
         if let State::Unknown { reconcile_after, .. } = row.state {
-            if reconcile_after <= NOW && world.reconciler == Reconciler::Idle {
+            if reconcile_after <= NOW && world.reconciler == Reconciler::Idle && self.has_look_ups(world) {
                 steps.push(Step::LookUp(key));
                 if world.faults.silences > 0 {
                     steps.push(Step::LookInVain(key));
@@ -285,8 +296,23 @@ impl Protocol {
             Reconciler::Looked(..) | Reconciler::Idle => {}
         }
         if world.operator > 0 {
-            let all = [Step::SayExecuted(key), Step::SayNotExecuted(key), Step::Purge(key), Step::Free(key)];
-            steps.extend(all);
+            steps.extend([Step::SayExecuted(key), Step::SayNotExecuted(key), Step::Free(key)]);
+            // A restore undoes a purge, and the purged answer comes back.
+            if self.configuration.restores == 0 {
+                steps.push(Step::Purge(key));
+            }
+        }
+    }
+
+    fn of_restores(&self, world: &World, steps: &mut Vec<Step>) {
+        let past = &world.past;
+        match (&past.backup, past.restores) {
+            (Some(_), 1..) => steps.push(Step::Restore),
+            (None, 1..) => steps.push(Step::BackUp),
+            (Some(_) | None, 0) => {}
+        }
+        if self.configuration.lifts && past.is_fenced() {
+            steps.push(Step::Lift);
         }
     }
 }

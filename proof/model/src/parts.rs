@@ -13,8 +13,8 @@ use semel_core::fingerprint::FingerprintVersion;
 use semel_core::policy::{OnLeaseExpired, Policy};
 use semel_core::transition::{PhaseVerdict, ReferenceWrite, RequestWrite};
 use semel_core::{
-    Attempt, AttemptToken, Decision, Event, Fingerprint, Head, Reference, Start, State, Terms, Timestamp,
-    Write,
+    Attempt, AttemptToken, ClaimFence, Decision, Event, Fingerprint, Head, Reference, Start, State, Terms,
+    Timestamp, Write,
 };
 use stateright::{Checker, Model, Property};
 
@@ -221,7 +221,7 @@ impl Parts {
             terms: self.kind.terms(),
             start,
             reference: if taken { Reference::Taken } else { Reference::Free },
-            fence: semel_core::ClaimFence::Open,
+            fence: ClaimFence::Open,
         };
         self.change(world, key, &Event::Claim(attempt), NOW)
     }

@@ -37,11 +37,13 @@ pub enum Promise {
     HeardIsNotRun,
     /// Evidence of an attempt that was declared not executed and then run again is a contradiction.
     SecondEffectIsLoud,
+    /// Under the fence of a restored store, a command of which the store lost something begins only after evidence.
+    LostIsNotRun,
 }
 
 impl Promise {
     /// Every promise.
-    pub const ALL: [Promise; 16] = [
+    pub const ALL: [Promise; 17] = [
         Promise::OneEffect,
         Promise::SuccessNamesEffect,
         Promise::EqualAnswers,
@@ -58,6 +60,7 @@ impl Promise {
         Promise::NobodyWaitsForHimself,
         Promise::HeardIsNotRun,
         Promise::SecondEffectIsLoud,
+        Promise::LostIsNotRun,
     ];
 
     /// Returns the promise in words.
@@ -79,6 +82,7 @@ impl Promise {
             Promise::NobodyWaitsForHimself => "nobody waits for a claim of his own",
             Promise::HeardIsNotRun => "what was heard to have taken place is not run again",
             Promise::SecondEffectIsLoud => "evidence of a second effect is loud",
+            Promise::LostIsNotRun => "what a restore lost does not begin under the fence",
         }
     }
 

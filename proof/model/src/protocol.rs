@@ -1,9 +1,10 @@
 //! Protocol under test: a configuration, with the real rules or with one wrong variant.
 
-use semel_core::{Event, Terms, Write, transition};
+use semel_core::{Event, StoreFence, Terms, Write, transition};
 
 use crate::configuration::{Configuration, NOW};
 use crate::promises::Promise;
+use crate::restore;
 use crate::variants::{Case, Variant};
 use crate::world::Row;
 
@@ -17,12 +18,15 @@ pub struct Protocol {
     /// Only promise to check; `None` for all.
     pub only: Option<Promise>,
     pub(crate) terms: Terms,
+    /// Fence of the store, once it is restored.
+    pub(crate) fence: Option<StoreFence>,
 }
 
 impl Protocol {
     /// Returns the real protocol for a configuration.
     pub fn real(configuration: &Configuration) -> Protocol {
-        Protocol { configuration: *configuration, variant: None, only: None, terms: configuration.terms() }
+        let (terms, fence) = (configuration.terms(), restore::fence(configuration));
+        Protocol { configuration: *configuration, variant: None, only: None, terms, fence }
     }
 
     /// Returns a wrong protocol that is checked only for the promise it breaks.

@@ -31,6 +31,9 @@ pub const DEFAULTS: Configuration = Configuration {
     operator: 0,
     operator_errs: false,
     sleepy_reconciler: false,
+    restores: 0,
+    looks_up_first: false,
+    lifts: false,
     faults: CRASH,
 };
 
@@ -180,7 +183,7 @@ pub const REFERENCE_AND_RERUN: Configuration = Configuration {
 };
 
 /// Every shipped configuration.
-pub const ALL: [&Configuration; 17] = [
+pub const ALL: [&Configuration; 26] = [
     &DEFAULTS,
     &TROUBLE,
     &LOSSES,
@@ -198,6 +201,15 @@ pub const ALL: [&Configuration; 17] = [
     &REFERENCE_AND_RERUN,
     &SLEEPY_RECONCILER,
     &DEDUPLICATES_AND_AN_OPERATOR,
+    &RESTORED,
+    &RESTORED_AND_AN_OPERATOR,
+    &RESTORED_LOOKED_UP,
+    &RESTORED_AND_A_LOSS,
+    &RESTORED_RERUN,
+    &RESTORED_REFERENCE,
+    &RESTORED_ASYNC,
+    &RESTORED_LIFTED,
+    &RESTORED_LIFTED_RERUN,
 ];
 
 /// Two requests and no fault except slowness: most variants fail here already.
@@ -283,7 +295,7 @@ pub const THREE: Configuration =
     Configuration { name: "three", about: "three requests", faults: QUIET, ..DEFAULTS };
 
 /// Configurations of `--quick`: smaller, yet they reach every situation of `SIGHTS`.
-pub const QUICK: [&Configuration; 10] = [
+pub const QUICK: [&Configuration; 12] = [
     &TWO_AND_A_CRASH,
     &TWO_AND_A_LOSS,
     &TWO_AND_A_LEAP,
@@ -294,6 +306,8 @@ pub const QUICK: [&Configuration; 10] = [
     &OPERATOR,
     &ASYNC_RERUN,
     &DEDUPLICATES_AND_AN_OPERATOR,
+    &TWO_RESTORED,
+    &RESTORED_LIFTED,
 ];
 
 const SMALL_SLOW_ANSWERS: Configuration =
@@ -303,3 +317,104 @@ const SMALL_OTHER_PAYLOAD: Configuration =
     Configuration { name: "other payload, small", requests: &[SAME, OTHER], ..OTHER_PAYLOAD };
 
 const SMALL_REFERENCE: Configuration = Configuration { name: "reference, small", operator: 0, ..REFERENCE };
+
+/// The store is restored and fenced.
+pub const RESTORED: Configuration = Configuration {
+    name: "restored",
+    about: "three requests to one node; the store is restored from a backup and fenced",
+    restores: 1,
+    ..THREE_TO_ONE
+};
+
+/// The store is restored and fenced, and an operator gives verdicts.
+pub const RESTORED_AND_AN_OPERATOR: Configuration = Configuration {
+    name: "restored, an operator",
+    about: "two requests; the store is restored and fenced; an operator resolves or frees",
+    restores: 1,
+    operator: 1,
+    ..TWO
+};
+
+/// The store is restored, and lost commands are looked up before they run.
+pub const RESTORED_LOOKED_UP: Configuration = Configuration {
+    name: "restored, looked up",
+    about: "three requests to one node; the store is restored and fenced, and what may be lost is looked up first",
+    looks_up_first: true,
+    ..RESTORED
+};
+
+/// The store is restored, and statements are late.
+pub const RESTORED_AND_A_LOSS: Configuration = Configuration {
+    name: "restored, a loss",
+    about: "two requests to one node; the store is restored and fenced; a statement is lost or late",
+    nodes: 1,
+    restores: 1,
+    looks_up_first: true,
+    ..TWO_AND_A_LOSS
+};
+
+/// The store is restored, an expired lease frees the key, and the provider deduplicates on the operation id.
+pub const RESTORED_RERUN: Configuration = Configuration {
+    name: "restored, rerun",
+    about: "the same, where an ended lease frees the key, since the provider deduplicates on the operation id",
+    on_lease_expired: OnLeaseExpired::Rerun,
+    deduplicates: true,
+    ..RESTORED_LOOKED_UP
+};
+
+/// The store is restored, and an operator acts on two keys with one business reference.
+pub const RESTORED_REFERENCE: Configuration = Configuration {
+    name: "restored, reference",
+    about: "two keys with one business reference; the store is restored and fenced; an operator acts",
+    requests: &[SAME, OTHER_KEY],
+    reference: true,
+    operator: 1,
+    ..RESTORED_LOOKED_UP
+};
+
+/// The same, with one key sent twice.
+pub const RESTORED_REFERENCE_TWICE: Configuration = Configuration {
+    name: "restored, reference twice",
+    about: "two keys with one business reference, one sent twice; the store is restored and fenced",
+    requests: &[SAME, OTHER_KEY, OTHER_KEY],
+    operator: 0,
+    ..RESTORED_REFERENCE
+};
+
+/// The store is restored under workers.
+pub const RESTORED_ASYNC: Configuration = Configuration {
+    name: "restored, async",
+    about: "two requests, for workers; the store is restored and fenced, and what may be lost is looked up first",
+    restores: 1,
+    looks_up_first: true,
+    faults: QUIET,
+    ..ASYNC
+};
+
+/// The fence of a restored store is lifted, and nobody sends the command again.
+pub const RESTORED_LIFTED: Configuration = Configuration {
+    name: "restored, lifted",
+    about: "one request, for workers; the store is restored and fenced, and the fence is lifted",
+    restores: 1,
+    lifts: true,
+    ..ONE_FOR_WORKERS
+};
+
+/// The same, where workers start the command again after lease expiry.
+pub const RESTORED_LIFTED_RERUN: Configuration = Configuration {
+    name: "restored, lifted, rerun",
+    about: "the same, where a worker starts the command again when a lease has ended, since the provider deduplicates",
+    on_lease_expired: OnLeaseExpired::Rerun,
+    deduplicates: true,
+    ..RESTORED_LIFTED
+};
+
+/// Two requests, and the store is restored.
+pub const TWO_RESTORED: Configuration = Configuration {
+    name: "two, restored",
+    about: "two requests to one node; the store is restored from a backup and fenced",
+    nodes: 1,
+    restores: 1,
+    looks_up_first: true,
+    ..TWO
+};

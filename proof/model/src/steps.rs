@@ -112,8 +112,10 @@ impl Protocol {
                 let _ = self.change(world, key, &Event::Age, None);
             }
             Step::LookUp(key) => {
-                if let Some(held) = self.hold(world, key) {
-                    world.reconciler = Reconciler::Looked(held, world.find(held.op));
+                if let Some(held) = self.hold(world, key)
+                    && let Some(row) = world.row(key)
+                {
+                    world.reconciler = Reconciler::Looked(held, self.find(world, key, row));
                 }
             }
             Step::LookInVain(key) => {
@@ -137,7 +139,7 @@ impl Protocol {
                 }
             }
             Step::SayExecuted(key) => {
-                let found = world.row(key).map(|row| world.find(row.op));
+                let found = world.row(key).map(|row| self.find(world, key, row));
                 if let Some(finding @ Finding::Charged(_)) = found
                     && self.resolve(world, key, finding, Verdict::Succeeded, None, About::Command)
                         == Decision::Applied
@@ -146,7 +148,7 @@ impl Protocol {
                 }
             }
             Step::SayNotExecuted(key) => {
-                let found = world.row(key).map(|row| world.find(row.op));
+                let found = world.row(key).map(|row| self.find(world, key, row));
                 let errs = self.configuration.operator_errs;
                 let proof = if errs { Proof::ProviderTombstone } else { Proof::Quarantine };
                 let verdict = Verdict::NotExecuted(proof);
@@ -160,6 +162,9 @@ impl Protocol {
             Step::Purge(key) => self.operate(world, key, &Event::Purge),
             Step::Free(key) => self.operate(world, key, &Event::Free),
             Step::Crash(node) => self.crash(world, node),
+            Step::BackUp => Protocol::back_up(world),
+            Step::Restore => self.restore(world),
+            Step::Lift => self.lift(world),
         }
     }
 

@@ -1,7 +1,8 @@
-//! The store: one atomic compare-and-set for each statement. `semel_core::transition` alone decides it.
+//! The store: one atomic compare-and-set for each statement. `semel_core::store_fence::decide` alone decides it.
 
-use semel_core::transition::{ReferenceWrite, age};
-use semel_core::{Attempt, Decision, Event, Reference, State, Write};
+use semel_core::store_fence::decide;
+use semel_core::transition::{ReferenceWrite, Refusal, Transition, age};
+use semel_core::{Attempt, Decision, Event, Head, Reference, State, StoreFence, Write, transition};
 
 use crate::configuration::{Mode, NOW, TICK};
 use crate::invariants;
@@ -24,7 +25,9 @@ impl Protocol {
         let at = usize::from(key);
         let before = world.rows[at];
         let head = before.map(|row| row.head(&self.terms));
-        let step = variants::decide(self.variant, head.as_ref(), event, NOW);
+        let fence = self.fence_of(world, before.as_ref(), event);
+        let real = |head: Option<&Head>, event: &Event| decide_about(fence, before.as_ref(), head, event);
+        let step = variants::decide(self.variant, head.as_ref(), event, NOW, real);
         let updated = match step.write {
             Write::Keep => before,
             Write::Delete => None,
@@ -46,13 +49,19 @@ impl Protocol {
         step.decision
     }
 
-    /// Shows a write to the invariants: first the change by time alone, then the change by the event.
+    /// Shows a write to the invariants: first the change by time and the fence alone, then the change by the event.
     fn watch(&self, world: &mut World, key: u8, before: Option<Row>, after: Option<Row>, event: &Event) {
         if before == after {
             return;
         }
-        let by_time = |row: Row| age(row.head(&self.terms), NOW).map(|head| row.updated(&head, None));
-        let aged = before.and_then(by_time);
+        let fence = self.fence_of(world, before.as_ref(), event);
+        let aged = before.and_then(|row| {
+            match decide_about(fence, Some(&row), Some(&row.head(&self.terms)), &Event::Age).write {
+                Write::Update(head) => Some(row.updated(&head, None)),
+                Write::Keep | Write::Create(_) => Some(row),
+                Write::Delete => None,
+            }
+        });
         invariants::watch(self, world, key, before, aged, &Event::Age);
         invariants::watch(self, world, key, aged, after, event);
     }
@@ -75,7 +84,7 @@ impl Protocol {
             terms: self.terms,
             start: self.configuration.start(),
             reference,
-            fence: semel_core::ClaimFence::Open,
+            fence: self.fence_on(world, live),
         };
         self.change(world, task.key, &Event::Claim(attempt), None)
     }
@@ -157,6 +166,7 @@ impl Protocol {
             (Decision::Mismatch, _) => Then::Tell(Told::Mismatch, None),
             (Decision::Duplicate, _) => Then::Tell(Told::Duplicate, None),
             (Decision::Vacant, _) => Then::Tell(Told::Vacant, None),
+            (Decision::Refused(Refusal::StoreFenced), _) => Then::Tell(Told::Fenced, None),
             (decision, _) => unreachable!("{decision:?} is no answer to a look"),
         }
     }
@@ -176,7 +186,7 @@ impl Protocol {
         };
         let look = Event::Look { fingerprint: fingerprint(payload) };
         let head = row.map(|row| row.head(&self.terms));
-        let told = match (variants::decide(self.variant, head.as_ref(), &look, NOW).decision, row) {
+        let told = match (transition(head.as_ref(), &look, NOW).decision, row) {
             (Decision::Replay, Some(Row { answer: Some(answer), .. })) => Told::Overruled(answer),
             (Decision::Wait, _) => Told::InProgress,
             (Decision::Expired, _) => Told::Expired,
@@ -192,6 +202,19 @@ impl Protocol {
         let is_holder = in_hand && row.fence() == fence(task.epoch, task.token);
         row.begun |= is_holder;
         is_holder
+    }
+}
+
+/// Returns the real protocol's decision about this record, with this head, in a store with this fence.
+fn decide_about(
+    fence: Option<&StoreFence>,
+    row: Option<&Row>,
+    head: Option<&Head>,
+    event: &Event,
+) -> Transition {
+    match row.zip(head) {
+        Some((row, head)) => row.as_record(*head, |record| decide(fence, record, event, NOW)),
+        None => decide(fence, None, event, NOW),
     }
 }
 

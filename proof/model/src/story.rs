@@ -43,7 +43,8 @@ fn moral(world: &World, broken: Promise) -> String {
         | Promise::NothingForgottenEarly
         | Promise::NobodyWaitsForHimself
         | Promise::HeardIsNotRun
-        | Promise::SecondEffectIsLoud => format!("=> not so: {}", broken.name()),
+        | Promise::SecondEffectIsLoud
+        | Promise::LostIsNotRun => format!("=> not so: {}", broken.name()),
     }
 }
 
@@ -141,6 +142,9 @@ fn line(model: &Protocol, before: &World, step: Step, after: &World) -> String {
         Step::Purge(_) => format!("an operator purges it{}", change(before, after)),
         Step::Free(_) => format!("an operator frees the key{}", change(before, after)),
         Step::Crash(node) => format!("{} dies, and starts anew", name(node)),
+        Step::BackUp => "the store is backed up".into(),
+        Step::Restore => format!("the store is restored{}", change(before, after)),
+        Step::Lift => format!("an operator lifts the fence{}", change(before, after)),
     }
 }
 
@@ -180,7 +184,10 @@ fn taken(index: usize, before: &World, after: &World, statement: Statement, then
             format!("the store takes the {what} of {task}: epoch {epoch}{late}")
         }
         (_, Then::GiveBack { .. }) => {
-            format!("the store finds the claim of {task}, whose lease has ended: it gives the command back")
+            let doubted = |row: &Row| row.reason == Reason::StoreRestored;
+            let in_doubt = after.row(before.tasks[index].key).is_some_and(doubted);
+            let why = if in_doubt { "is in doubt" } else { "has a lease that has ended" };
+            format!("the store finds that the claim of {task} {why}: it gives the command back")
         }
         (_, Then::Wait) => format!("the store tells {task} that somebody else has it in hand: it waits"),
         (Statement::Word(word), Then::Tell(told, _)) => {
@@ -270,6 +277,7 @@ fn saying(told: Told) -> String {
         Told::Vacant => "to send it again".into(),
         Told::Accepted => "that a worker will run it".into(),
         Told::Duplicate => "that another command has its business reference".into(),
+        Told::Fenced => "that the store may have forgotten it".into(),
     }
 }
 

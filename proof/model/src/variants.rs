@@ -1,16 +1,20 @@
 //! Wrong protocols, each close to the real one and built in practice. The model must refute every one of them: a
 //! model that cannot tell them from the real protocol proves nothing.
 //!
-//! Variants that decide differently wrap `semel_core::transition` here; variants that act differently are queried
+//! Variants that decide differently wrap `semel_core::store_fence::decide` here; variants that act differently are queried
 //! where [`model`](crate::model) acts.
 
+mod restored;
+
 use semel_core::policy::OnLeaseExpired;
-use semel_core::transition::{ReferenceWrite, Refusal, Transition};
-use semel_core::{Attempt, Decision, Event, Head, Reason, State, Timestamp, Write, transition};
+use semel_core::transition::{Proof, ReferenceWrite, Refusal, Transition, Verdict};
+use semel_core::{Attempt, Decision, Event, Head, Reason, State, Timestamp, Write};
 
 use crate::configuration::Configuration;
 use crate::promises::Promise;
 use crate::shipped;
+
+pub use restored::ALL as RESTORED;
 
 /// Wrong protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +77,30 @@ pub enum Variant {
     LateEvidenceRefused,
     /// Evidence does not name its attempt.
     NamelessEvidence,
+    /// A restored store is not fenced.
+    RestoredWithoutFence,
+    /// The fence lets claims through on commands that count as not executed.
+    FailuresUnfenced,
+    /// The fence lets claims through on commands with a business reference, once evidence has freed them.
+    ReferenceUnfenced,
+    /// An attempt's own word that nothing ran ends a doubt.
+    DoubtReleased,
+    /// A look-up of a command in doubt counts at once.
+    DoubtLookedUpEarly,
+    /// A look-up of a command in doubt asks about the operation id of its record.
+    LookedUpById,
+    /// The word of a provider that deduplicates on the operation id counts at once for a command in doubt.
+    DoubtDeduplicated,
+    /// The quarantine of an outcome that was unknown before the restore stays as it was.
+    OldQuarantine,
+    /// What lapses under the fence is not in doubt, and the fence lets claims through on what it frees.
+    LapsesUnfenced,
+    /// A sweep makes no doubt of what was open before the fence.
+    SweepsUnfenced,
+    /// What was open before the fence is in doubt from its lift on, not from the first statement under it.
+    DoubtedAtLift,
+    /// The lift leaves what was open before the fence as it is, if no statement has reached it.
+    LiftedWithoutDoubt,
 }
 
 /// Case: a variant, and the promise that it breaks.
@@ -90,7 +118,7 @@ pub struct Case {
     pub configuration: &'static Configuration,
 }
 
-/// Cases of all variants that must be refuted.
+/// Cases of variants that must be refuted, without those of a restored store.
 pub const ALL: [Case; 29] = [
     case(Variant::SweepFrees, "sweep-frees", "the sweeper frees what has an ended lease", Promise::OneEffect),
     case(
@@ -304,14 +332,19 @@ impl Case {
     }
 }
 
-/// Returns the transition of the real protocol, as changed by the variant.
+/// Returns every case that must be refuted.
+pub fn all() -> impl Iterator<Item = &'static Case> {
+    ALL.iter().chain(&RESTORED)
+}
+
+/// Returns the decision of the `real` protocol, as changed by the variant.
 pub(crate) fn decide(
     variant: Option<Variant>,
     head: Option<&Head>,
     event: &Event,
     now: Timestamp,
+    real: impl Fn(Option<&Head>, &Event) -> Transition,
 ) -> Transition {
-    let real = |head: Option<&Head>, event: &Event| transition(head, event, now);
     let (Some(variant), Some(head)) = (variant, head) else { return real(head, event) };
     match variant {
         Variant::SweepFrees => {
@@ -338,11 +371,13 @@ pub(crate) fn decide(
             &fenced_as(event, |fence| semel_core::Fence { epoch: fence.epoch, token: head.token }),
         ),
         Variant::ReapsProcessing => match (event, head.state) {
-            (Event::Age, State::Processing { lease_until, .. }) if lease_until <= now => forgotten(head, now),
+            (Event::Age, State::Processing { lease_until, .. }) if lease_until <= now => {
+                forgotten(real(Some(head), event))
+            }
             _ => real(Some(head), event),
         },
         Variant::ReapsUnknown => match (event, head.state) {
-            (Event::Age, State::Unknown { .. }) => forgotten(head, now),
+            (Event::Age, State::Unknown { .. }) => forgotten(real(Some(head), event)),
             _ => real(Some(head), event),
         },
         Variant::ProgressBeforeMismatch => match *event {
@@ -362,7 +397,16 @@ pub(crate) fn decide(
             }
             _ => real(Some(head), event),
         },
-        Variant::NoRecordFrees
+        Variant::RestoredWithoutFence
+        | Variant::FailuresUnfenced
+        | Variant::ReferenceUnfenced
+        | Variant::LookedUpById
+        | Variant::LapsesUnfenced
+        | Variant::SweepsUnfenced
+        | Variant::DoubtedAtLift
+        | Variant::LiftedWithoutDoubt
+        | Variant::OldQuarantine
+        | Variant::NoRecordFrees
         | Variant::OldLookCounts
         | Variant::MemoryOfUnsettled
         | Variant::MemoryOutlivesPurge
@@ -389,6 +433,26 @@ pub(crate) fn decide(
             _ => real(Some(head), event),
         },
         Variant::ForgetsEarlierAttempts => real(Some(&Head { earlier_may_have_run: false, ..*head }), event),
+        Variant::DoubtReleased => {
+            let says_nothing_ran = matches!(event, Event::Release { .. } | Event::Requeue { .. });
+            let reason =
+                if says_nothing_ran && head.is_in_doubt() { Reason::LeaseExpired } else { head.reason };
+            real(Some(&Head { reason, ..*head }), event)
+        }
+        Variant::DoubtDeduplicated => {
+            let deduplicates = Verdict::NotExecuted(Proof::ProviderDeduplicates);
+            let is_so = matches!(event, Event::Resolve { verdict, .. } if *verdict == deduplicates)
+                && head.is_in_doubt();
+            let reason = if is_so { Reason::LeaseExpired } else { head.reason };
+            real(Some(&Head { reason, ..*head }), event)
+        }
+        Variant::DoubtLookedUpEarly => {
+            let mut head = *head;
+            if let (true, State::Unknown { quarantine_until, .. }) = (head.is_in_doubt(), &mut head.state) {
+                *quarantine_until = now;
+            }
+            real(Some(&head), event)
+        }
         Variant::FreedTwice => {
             let mut head = *head;
             if matches!(event, Event::Free) && head.reason == Reason::VerdictDeduplicated {
@@ -410,7 +474,6 @@ fn fenced_as(event: &Event, make: impl Fn(semel_core::Fence) -> semel_core::Fenc
     }
 }
 
-fn forgotten(head: &Head, now: Timestamp) -> Transition {
-    let step = transition(Some(head), &Event::Age, now);
+fn forgotten(step: Transition) -> Transition {
     Transition { write: Write::Delete, decision: Decision::Applied, ..step }
 }

@@ -7,6 +7,7 @@ use semel_core::{AttemptToken, Epoch, Fence, Fingerprint, Head, Reason, State, T
 
 use crate::configuration::{Faults, LOOKS, NOW, TICK, after, ticks};
 use crate::promises::Promise;
+use crate::restore::{Era, Past};
 
 /// Name of an attempt by a request or a worker; also the operation id of the command that the attempt created.
 pub type Token = u8;
@@ -45,6 +46,8 @@ pub struct World {
     pub operator: u8,
     /// Number of commands that workers have started.
     pub starts: u8,
+    /// Backup and fence of the store.
+    pub past: Past,
     /// Events that the promises are about.
     pub books: Books,
 }
@@ -76,6 +79,10 @@ pub struct Row {
     pub begun: bool,
     /// Life of the key that the record belongs to: see [`Books::life`].
     pub life: u8,
+    /// Time of the record's creation.
+    pub created: Era,
+    /// Time at which the record entered its state.
+    pub entered: Era,
 }
 
 /// Final answer to a client.
@@ -263,6 +270,8 @@ pub enum Told {
     Accepted,
     /// Another command holds the business reference.
     Duplicate,
+    /// The store is fenced, and may have forgotten the command.
+    Fenced,
 }
 
 /// Settled record in a node's memory.
@@ -373,6 +382,10 @@ pub struct Books {
     pub acquired: u32,
     /// True if evidence of the effect arrived while no executor had the command.
     pub heard: [bool; KEYS],
+    /// True if a restore lost what became of the key, and no evidence of "not executed" came since.
+    pub lost: [bool; KEYS],
+    /// True if a restore lost the stored answer of the key: its content may come back in other words.
+    pub reworded: [bool; KEYS],
     /// Broken promises, one bit each.
     pub broken: u32,
 }
@@ -404,6 +417,7 @@ impl World {
 
     /// Advances the store's clock by a tick.
     pub fn age_store(&mut self) {
+        self.past.age();
         if let Reconciler::Looked(held, _) = &mut self.reconciler {
             held.ago = held.ago.saturating_add(1).min(ticks::LONG_AGO);
         }
@@ -454,7 +468,8 @@ fn nearer(moment: Timestamp, floor: Timestamp) -> Timestamp {
     }
 }
 
-fn aged(state: State) -> State {
+/// Returns the state a tick later.
+pub(crate) fn aged(state: State) -> State {
     let near = |moment| nearer(moment, NOW);
     let tombstone = i64::try_from(after(ticks::TOMBSTONE).as_millis()).unwrap_or(0);
     // The time since a settled record's expiry decides when its tombstone expires.
@@ -474,7 +489,8 @@ fn aged(state: State) -> State {
         }
         State::FailedRetryable { expires_at } => State::FailedRetryable { expires_at: near(expires_at) },
         State::Unknown { since, reconcile_after, attempts, quarantine_until } => State::Unknown {
-            since: near(since),
+            // It matters only whether that was before the fence.
+            since,
             reconcile_after: near(reconcile_after),
             // The number of lookups beyond the limit makes no difference.
             attempts: attempts.min(LOOKS.max_attempts + 1),
@@ -530,14 +546,19 @@ impl Row {
             answer: None,
             begun: false,
             life,
+            created: Era::Since,
+            entered: Era::Since,
         };
         row.updated(head, None)
     }
 
     /// Returns the record with another head. It keeps an answer only while it is settled.
     pub fn updated(self, head: &Head, answer: Option<Answer>) -> Row {
+        let epoch = u8::try_from(head.epoch).unwrap_or(u8::MAX);
+        let stays = (head.state.name(), epoch) == (self.state.name(), self.epoch);
         Row {
-            epoch: u8::try_from(head.epoch).unwrap_or(u8::MAX),
+            epoch,
+            entered: Era::after(&head.state, stays.then_some(self.entered)),
             token: head.token.as_bytes()[0],
             state: head.state,
             reason: head.reason,
