@@ -6,7 +6,7 @@ use crate::operation::OperationName;
 use crate::request::StoredRequest;
 use crate::response::{Response, StoredResponse};
 use crate::scope::{Principal, RecordId, Scope};
-use crate::state::{Head, Reason, State};
+use crate::state::{Head, State};
 use crate::time::Timestamp;
 use crate::trace::TraceContext;
 use crate::transition::{Attempt, Write};
@@ -115,12 +115,6 @@ impl Record {
         self.head.token == claim.attempt.token
             && self.operation_id == claim.operation_id
             && self.head.epoch == 1
-    }
-
-    /// Returns true if a fenced store made this record for a command that it may have forgotten: attempts that are lost had
-    /// another operation id.
-    pub fn is_made_in_doubt(&self) -> bool {
-        self.history.steps().next().is_some_and(|step| step.reason == Reason::StoreRestored)
     }
 
     /// Adds the executor's observation if `write` made the outcome unknown; otherwise returns the record

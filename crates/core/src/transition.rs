@@ -27,7 +27,8 @@ pub const PURGE_GRACE: Duration = Duration::from_secs(2 * CACHE_RECHECK.as_secs(
 /// exactly this head, and calls again otherwise.
 pub fn transition(head: Option<&Head>, event: &Event, now: Timestamp) -> Transition {
     let before = head.copied();
-    let aged = before.and_then(|head| age(head, now));
+    // What time ended in a restored store may have gone on elsewhere.
+    let aged = if matches!(event, Event::Doubt) { before } else { before.and_then(|head| age(head, now)) };
     let (after, decision) = decide(aged, event, now);
     let aging = matches!(event, Event::Age) && after != before;
     let decision = if aging { Decision::Applied } else { decision };

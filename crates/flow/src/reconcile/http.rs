@@ -247,9 +247,9 @@ impl HttpLookUp {
         let answer = answer.bytes(MAX_ANSWER).await.map_err(|error| self.in_words(&error))?;
         let finding = self.judged(answer.status(), answer.headers(), answer.body(), record.operation_id);
         Ok(match finding.found {
-            LookUpAnswer::NotExecuted(_) if record.is_made_in_doubt() => Finding::no_answer(
-                "the provider does not know this operation id, which is new: the store was restored, and an attempt that it has \
-                 forgotten had another one. See the provider's own records, and give the verdict yourself",
+            LookUpAnswer::NotExecuted(_) if record.head.is_in_doubt() => Finding::no_answer(
+                "the provider does not know this operation id, which is no evidence: the store was restored, and an attempt that it \
+                 has forgotten may have had another id. See the provider's own records, and give the verdict yourself",
             ),
             LookUpAnswer::NotExecuted(_)
             | LookUpAnswer::Executed(_)
