@@ -13,7 +13,7 @@ use crate::promises::Promise;
 use crate::protocol::Protocol;
 use crate::restore;
 use crate::world::{
-    Answer, Finding, Phase, Reconciler, Row, Says, Statement, Task, Then, Token, Told, Word, World,
+    Answer, FRESH, Finding, Phase, Reconciler, Row, Says, Statement, Task, Then, Token, Told, Word, World,
 };
 
 impl Promise {
@@ -94,9 +94,6 @@ pub(crate) fn bit(token: Token) -> u32 {
 pub(crate) fn is_own(one: Token, other: Token) -> bool {
     one % FRESH == other % FRESH
 }
-
-/// Distance between the first and the second token of an attempt.
-pub(crate) const FRESH: Token = 16;
 
 /// Predicate on a world.
 pub(crate) type Holds = fn(&Protocol, &World) -> bool;

@@ -6,6 +6,7 @@
 
 pub mod check;
 pub mod configuration;
+mod fence;
 pub mod invariants;
 pub mod model;
 pub mod parts;

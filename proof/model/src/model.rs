@@ -9,9 +9,8 @@ use crate::configuration::NOW;
 use crate::invariants::SIGHTS;
 use crate::promises::Promise;
 use crate::protocol::Protocol;
-use crate::restore::Past;
 use crate::variants::Variant;
-use crate::world::{Books, KEYS, NODES, Phase, REQUESTS, Reconciler, Row, Task, Token, World};
+use crate::world::{Books, KEYS, NODES, Past, Phase, REQUESTS, Reconciler, Row, Task, Token, World};
 
 /// One step of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

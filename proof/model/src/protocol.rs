@@ -3,8 +3,8 @@
 use semel_core::{Event, StoreFence, Terms, Write, transition};
 
 use crate::configuration::{Configuration, NOW};
+use crate::fence;
 use crate::promises::Promise;
-use crate::restore;
 use crate::variants::{Case, Variant};
 use crate::world::Row;
 
@@ -25,7 +25,7 @@ pub struct Protocol {
 impl Protocol {
     /// Returns the real protocol for a configuration.
     pub fn real(configuration: &Configuration) -> Protocol {
-        let (terms, fence) = (configuration.terms(), restore::fence(configuration));
+        let (terms, fence) = (configuration.terms(), fence::fence(configuration));
         Protocol { configuration: *configuration, variant: None, only: None, terms, fence }
     }
 

@@ -1,131 +1,15 @@
 //! Restores: a backup of the store, its restoration, and the fence of the restored store. `semel_core::StoreFence` itself decides
 //! the effect of the fence on a claim, and `semel_core::store_fence::decide` that on any statement.
 
-use std::cell::RefCell;
-use std::sync::LazyLock;
-
 use semel_core::transition::{Verdict, age};
-use semel_core::{
-    Claim, ClaimFence, Event, Head, HoldTarget, IdempotencyKey, KeyRules, OperationId, OperationName,
-    Principal, Record, Scope, State, StoreFence, Timestamp, Write,
-};
+use semel_core::{ClaimFence, Event, State, StoreFence};
 
-use crate::configuration::{Configuration, NOW};
+use crate::configuration::NOW;
+use crate::fence::{CLAIM, REFERRING_CLAIM};
 use crate::promises::Promise;
 use crate::protocol::Protocol;
 use crate::variants::Variant;
-use crate::world::{Finding, Holder, KEYS, Row, World, aged};
-
-/// Backup and fence of the store.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Past {
-    /// Remaining number of restores.
-    pub restores: u8,
-    /// The backup, if one was taken.
-    pub backup: Option<Box<Backup>>,
-    /// Fence of the store.
-    pub fence: Fencing,
-}
-
-/// Copy of the store.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Backup {
-    /// See [`World::rows`].
-    pub rows: [Option<Row>; KEYS],
-    /// See [`World::reference`].
-    pub reference: Option<Holder>,
-}
-
-/// Fence of the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fencing {
-    /// The store was never restored.
-    Never,
-    /// The store was restored, and its fence is in force.
-    InForce,
-    /// The store was restored, and missing keys count as new.
-    Lifted,
-}
-
-/// Time of an entry in a record, compared with the fence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Era {
-    /// Before the fence.
-    Before,
-    /// Since the fence; also in a store without a fence.
-    Since,
-}
-
-impl Era {
-    fn moment(self) -> Timestamp {
-        match self {
-            Era::Before => Timestamp::from_millis(NOW.as_millis() - 1),
-            Era::Since => NOW,
-        }
-    }
-
-    /// Returns the era of the state that a record has after a write of `state`; `stays` is that of its last state if the record
-    /// stays in it. `Record::after` decides the same about times.
-    pub(crate) fn after(state: &State, stays: Option<Era>) -> Era {
-        match (state, stays) {
-            (State::Unknown { since, .. }, _) if *since < NOW => Era::Before,
-            (State::Unknown { .. }, _) => Era::Since,
-            (_, stays) => stays.unwrap_or(Era::Since),
-        }
-    }
-}
-
-/// A claim, of which a fence reads only the names.
-static CLAIM: LazyLock<Option<Claim>> = LazyLock::new(claim);
-
-/// The same with a business reference.
-static REFERRING_CLAIM: LazyLock<Option<Claim>> =
-    LazyLock::new(|| Some(Claim { business_reference: Some("order".to_owned()), ..claim()? }));
-
-thread_local! {
-    /// A record, to which a row lends its head and times: records are too large to be made for each statement.
-    static RECORD: RefCell<Option<Record>> = const { RefCell::new(None) };
-}
-
-fn claim() -> Option<Claim> {
-    let scope = Scope::new(Principal::new("t", "c").ok()?, OperationName::new("o").ok()?, key()?);
-    let command = semel_core::Command {
-        scope,
-        fingerprint: crate::world::fingerprint(1),
-        business_reference: None,
-        former: Vec::new().into(),
-        policy: semel_core::Policy::default().into(),
-        trace: None,
-    };
-    Some(command.claim(OperationId::from_bytes([0; 16]), crate::world::token(1)))
-}
-
-fn key() -> Option<IdempotencyKey> {
-    KeyRules::default().parse([b"key-without-a-time".as_slice()]).ok().flatten()
-}
-
-impl Past {
-    /// Returns the past of a store without a backup.
-    pub fn none(restores: u8) -> Past {
-        Past { restores, backup: None, fence: Fencing::Never }
-    }
-
-    /// Returns true if the store was restored.
-    pub fn is_restored(&self) -> bool {
-        self.fence != Fencing::Never
-    }
-
-    /// Returns true if the store is fenced.
-    pub fn is_fenced(&self) -> bool {
-        self.fence == Fencing::InForce
-    }
-
-    /// Advances the clock of the backup by a tick.
-    pub(crate) fn age(&mut self) {
-        let rows = self.backup.iter_mut().flat_map(|backup| &mut backup.rows).flatten();
-        rows.for_each(|row| row.state = aged(row.state));
-    }
-}
+use crate::world::{Backup, Era, FRESH, Fencing, Finding, KEYS, Row, World};
 
 impl Row {
     /// Returns the record as it is after a restore.
@@ -136,29 +20,6 @@ impl Row {
         }
         Row { state, created: Era::Before, entered: Era::Before, ..self }
     }
-
-    /// Shows this row, with this head, as the record that a store and its fence read.
-    pub(crate) fn as_record<T>(&self, head: Head, read: impl FnOnce(Option<&Record>) -> T) -> T {
-        RECORD.with_borrow_mut(|record| {
-            if record.is_none() {
-                let claim = CLAIM.as_ref();
-                *record = Record::after(None, Write::Create(head), claim, None, NOW);
-            }
-            if let Some(record) = record {
-                record.head = head;
-                (record.created_at, record.state_since) = (self.created.moment(), self.entered.moment());
-            }
-            read(record.as_ref())
-        })
-    }
-}
-
-/// Returns the fence of a restored store.
-pub(crate) fn fence(configuration: &Configuration) -> Option<StoreFence> {
-    let name = CLAIM.as_ref()?.scope.operation().as_str().to_owned();
-    let look_up = HoldTarget::LookUpFirst(name);
-    let choice = configuration.looks_up_first.then_some((&look_up, NOW));
-    StoreFence::of([(&HoldTarget::Store, NOW)].into_iter().chain(choice))
 }
 
 impl Protocol {
@@ -240,7 +101,7 @@ impl Protocol {
             return world.find(row.op);
         }
         let is_of_key = |op: &&u8| {
-            let request = usize::from(**op % crate::invariants::FRESH).checked_sub(1);
+            let request = usize::from(**op % FRESH).checked_sub(1);
             let request = request.and_then(|index| self.configuration.requests.get(index));
             request.is_some_and(|request| request.key == key)
         };
@@ -287,7 +148,9 @@ pub(crate) fn watch(world: &mut World, key: u8, before: Option<Row>, after: Row,
 #[cfg(test)]
 mod tests {
     use semel_core::store_fence::decide;
-    use semel_core::{Attempt, Reason, Reference};
+    use semel_core::{Attempt, Head, Reason, Record, Reference, Timestamp, Write};
+
+    use crate::fence::fence;
 
     use super::*;
     use crate::configuration::after;

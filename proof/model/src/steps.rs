@@ -8,14 +8,14 @@ use semel_core::transition::{Proof, Verdict};
 use semel_core::{About, Decision, Event, Reason, State, Timestamp, transition};
 
 use crate::configuration::{LOOKS, Mode, NOW, after, ticks};
-use crate::invariants::{self, FRESH};
+use crate::invariants;
 use crate::model::{Despite, Step};
 use crate::promises::Promise;
 use crate::protocol::Protocol;
 use crate::store::own_answer;
 use crate::variants::Variant;
 use crate::world::{
-    Answer, Call, Effect, Finding, Held, KEYS, NODES, Phase, REQUESTS, Reconciler, Remembered, Says,
+    Answer, Call, Effect, FRESH, Finding, Held, KEYS, NODES, Phase, REQUESTS, Reconciler, Remembered, Says,
     Statement, Stray, Task, Then, Token, Told, Word, World, fence, fingerprint,
 };
 

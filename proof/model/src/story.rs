@@ -303,6 +303,6 @@ fn who(index: usize, task: &Task) -> String {
 }
 
 fn attempt(token: Token) -> String {
-    let request = usize::from(token % crate::invariants::FRESH);
+    let request = usize::from(token % crate::world::FRESH);
     if request <= REQUESTS { format!("request {request}") } else { format!("start {}", request - REQUESTS) }
 }

@@ -1,16 +1,21 @@
 //! State of the model: the store, the nodes, the provider, the messages between them, and the books that the promises
 //! are checked against. A world holds only facts that can still matter, so equal worlds behave alike.
 
+mod past;
+
 use semel_core::fingerprint::FingerprintVersion;
 use semel_core::state::SettledBy;
 use semel_core::{AttemptToken, Epoch, Fence, Fingerprint, Head, Reason, State, Terms, Timestamp};
 
 use crate::configuration::{Faults, LOOKS, NOW, TICK, after, ticks};
 use crate::promises::Promise;
-use crate::restore::{Era, Past};
+pub use past::{Backup, Era, Fencing, Past};
 
 /// Name of an attempt by a request or a worker; also the operation id of the command that the attempt created.
 pub type Token = u8;
+
+/// Distance between the first and the second token of an attempt.
+pub(crate) const FRESH: Token = 16;
 
 /// Largest number of requests.
 pub const REQUESTS: usize = 3;
