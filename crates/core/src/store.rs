@@ -41,7 +41,9 @@ pub const CALL_DEADLINE: Duration = Duration::from_secs(5);
 /// Every change of a record takes these four steps:
 ///
 /// 1. Read the record and the store's own time, *now*. Never use the caller's clock.
-/// 2. Call [`transition`](crate::transition::transition) with the record's head, the event and *now*.
+/// 2. Call [`decide`](crate::store_fence::decide) with the store's fence, which its holds make, the record, the event and *now*.
+///    Without a fence, this is [`transition`](crate::transition::transition). Before it, set the effect of the
+///    [fence](crate::StoreFence::on) on a claim.
 /// 3. Carry out the returned [`Write`](crate::transition::Write) atomically, and only if the record still has
 ///    exactly the head that step 1 read (one row changed, or none). If the head has changed, start again at
 ///    step 1. The number of retries is bounded; after the last one, return [`StoreError::Unavailable`].
