@@ -1,5 +1,5 @@
 //! The fence of a store that may have forgotten commands: one that was restored from a backup. A store sets it on each claim,
-//! and [`transition`](crate::transition::transition) decides by it.
+//! and [`transition`] decides by it.
 //!
 //! Invariant: under a fence no command begins that the lost part of the store may have begun: neither one without a record, nor
 //! one that counts as not executed by a record from before the fence.
@@ -98,7 +98,7 @@ impl StoreFence {
 /// Decides the effects of `event` on the command with the record `before`, in a store with this fence. A command that was open
 /// before the fence becomes unknown first, with the same write.
 ///
-/// Stores call this function in place of [`transition`](crate::transition::transition).
+/// Stores call this function in place of [`transition`].
 pub fn decide(
     fence: Option<&StoreFence>,
     before: Option<&Record>,

@@ -19,9 +19,9 @@ pub struct Past {
 /// Copy of the store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Backup {
-    /// See [`World::rows`].
+    /// See [`World::rows`](super::World::rows).
     pub rows: [Option<Row>; KEYS],
-    /// See [`World::reference`].
+    /// See [`World::reference`](super::World::reference).
     pub reference: Option<Holder>,
 }
 
