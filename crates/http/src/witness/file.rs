@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
-use semel_core::{StoreId, StorePoint, Witness, WitnessId};
+use semel_core::{Ids, RandomIds, StoreId, StorePoint, Witness, WitnessId};
 
 use super::WitnessError;
 
@@ -51,15 +51,22 @@ pub(super) fn check_writable(path: &Path) -> Result<(), WitnessError> {
 /// Replaces the file, and flushes it to disk.
 pub(super) fn write(path: &Path, store: StoreId, witness: Witness) -> std::io::Result<()> {
     let unfinished = beside(path);
-    let mut file = File::create(&unfinished)?;
-    file.write_all(render(store, witness).as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&unfinished, path)
+    let written = File::create(&unfinished).and_then(|mut file| {
+        file.write_all(render(store, witness).as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&unfinished, path)
+    });
+    if written.is_err() {
+        let _ = fs::remove_file(&unfinished);
+    }
+    written
 }
 
+/// Returns the name of a file beside it, which no other process uses: several may share one witness.
 fn beside(path: &Path) -> PathBuf {
+    let own = u128::from_be_bytes(*RandomIds.attempt_token().as_bytes());
     let mut name = path.as_os_str().to_owned();
-    name.push(".new");
+    name.push(format!(".{own:032x}"));
     PathBuf::from(name)
 }
 
@@ -111,6 +118,25 @@ mod tests {
             write(&path, store, witness).expect("it is written");
             assert_eq!(read(&path, store).ok().flatten(), Some(witness));
         }
+        assert_eq!(fs::read_dir(folder.path()).expect("it is there").count(), 1, "nothing is left beside it");
+    }
+
+    #[test]
+    fn processes_that_share_a_witness_do_not_disturb_each_other() {
+        let folder = tempfile::tempdir().expect("there is room");
+        let path = folder.path().join("witness");
+        let (store, witness) = sample();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..50 {
+                        check_writable(&path).expect("the folder is there");
+                        write(&path, store, witness).expect("it is written");
+                        assert_eq!(read(&path, store).ok().flatten(), Some(witness));
+                    }
+                });
+            }
+        });
         assert_eq!(fs::read_dir(folder.path()).expect("it is there").count(), 1, "nothing is left beside it");
     }
 
