@@ -14,7 +14,7 @@ use crate::world::Row;
 /// A claim, of which a fence reads only the names.
 pub(crate) static CLAIM: LazyLock<Option<Claim>> = LazyLock::new(claim);
 
-/// The same with a business reference.
+/// Claim with a business reference, of which a fence reads only the names.
 pub(crate) static REFERRING_CLAIM: LazyLock<Option<Claim>> =
     LazyLock::new(|| Some(Claim { business_reference: Some("order".to_owned()), ..claim()? }));
 

@@ -372,7 +372,7 @@ pub const RESTORED_REFERENCE: Configuration = Configuration {
     ..RESTORED_LOOKED_UP
 };
 
-/// The same, with one key sent twice.
+/// Two keys with one business reference, one of them sent twice, in a restored store.
 pub const RESTORED_REFERENCE_TWICE: Configuration = Configuration {
     name: "restored, reference twice",
     about: "two keys with one business reference, one sent twice; the store is restored and fenced",
@@ -400,7 +400,7 @@ pub const RESTORED_LIFTED: Configuration = Configuration {
     ..ONE_FOR_WORKERS
 };
 
-/// The same, where workers start the command again after lease expiry.
+/// The fence is lifted, and workers start the command again after lease expiry.
 pub const RESTORED_LIFTED_RERUN: Configuration = Configuration {
     name: "restored, lifted, rerun",
     about: "the same, where a worker starts the command again when a lease has ended, since the provider deduplicates",

@@ -93,11 +93,11 @@ pub enum Variant {
     DoubtDeduplicated,
     /// The quarantine of an outcome that was unknown before the restore stays as it was.
     OldQuarantine,
-    /// What lapses under the fence is not in doubt, and the fence lets claims through on what it frees.
+    /// A lease that ends under the fence frees its command, and claims on it pass the fence.
     LapsesUnfenced,
     /// A sweep makes no doubt of what was open before the fence.
     SweepsUnfenced,
-    /// What was open before the fence is in doubt from its lift on, not from the first statement under it.
+    /// Commands that were open before the fence are in doubt from its lift on, not from the first statement under it.
     DoubtedAtLift,
     /// The lift leaves what was open before the fence as it is, if no statement has reached it.
     LiftedWithoutDoubt,

@@ -1,4 +1,4 @@
-//! What the store was, and what became of it: its backup, its fence, and the times of its records compared with the fence.
+//! Backup and fence of the store, and the times of its records compared with the fence.
 
 use semel_core::{State, Timestamp};
 

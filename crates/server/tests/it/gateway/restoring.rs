@@ -13,7 +13,7 @@ const OPERATIONS: &str = "witness = \"witness\"\n\
     [[operation]]\nname = \"payments.create\"\nmatch = \"POST /payments\"\n\
     [[operation]]\nname = \"reports.create\"\nmatch = \"POST /reports\"\nmode = \"async\"\n\
     [[operation]]\nname = \"refunds.create\"\nmatch = \"POST /refunds\"\n";
-/// The same without a memory of its own, as a gateway on a new machine has it.
+/// Settings of a gateway on a new machine, whose witness has no memory.
 const FRESH: &str = "witness = \"another\"\n\
     [[operation]]\nname = \"payments.create\"\nmatch = \"POST /payments\"\n";
 const HELD: &str = "IDEMPOTENCY_HELD";
